@@ -7,6 +7,8 @@
     sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
         username="alice" password="hers";
 
+With OAUTHBEARER the token is in a file, `sasl.oauthbearer.token.endpoint.url=file:/PATH`.
+
 Other keys of such a file mean nothing here and are left alone. Trouble is one line that names the
 file, and never a password.
 """
@@ -104,13 +106,15 @@ def _tls(path: str, settings: Mapping[str, str]) -> ClientTls:
 
 def _login(path: str, settings: Mapping[str, str]) -> ClientLogin:
     from kbroker.config.jaas import parse_login_module
-    from kbroker.security.client_login import MECHANISMS, ClientLogin
+    from kbroker.security.client_login import MECHANISMS, OAUTHBEARER, ClientLogin
 
     mechanism = settings.get(_MECHANISM, "GSSAPI")
     if mechanism not in MECHANISMS:
         raise ConfigError(
             f"{path}: {_MECHANISM}={mechanism} is not known", f"use {', '.join(MECHANISMS)}"
         )
+    if mechanism == OAUTHBEARER:
+        return ClientLogin(mechanism, token_file=_token_file(path, settings))
     if _JAAS not in settings:
         raise ConfigError(f"{path}: {_JAAS} is not set", "write user and password there")
     module = parse_login_module(f"{path}, {_JAAS}", settings[_JAAS])
@@ -119,3 +123,17 @@ def _login(path: str, settings: Mapping[str, str]) -> ClientLogin:
         raise ConfigError(f"{path}: {_JAAS} has no username and password", "add both")
     is_token = module.options.get("tokenauth", "").lower() == "true"
     return ClientLogin(mechanism, *own, is_token=is_token)
+
+
+def _token_file(path: str, settings: Mapping[str, str]) -> str:
+    from urllib.parse import urlsplit
+
+    from kbroker.config.oauth_settings import TOKEN_URL, path_of
+
+    url = settings.get(TOKEN_URL, "")
+    if urlsplit(url).scheme != "file" or not path_of(url):
+        raise ConfigError(
+            f"{path}: {TOKEN_URL} names no file, and tokens are asked of no server here",
+            "write file:/PATH, of a file with a token",
+        )
+    return path_of(url)

@@ -31,7 +31,11 @@ def own_login(config: BrokerConfig) -> ClientLogin | None:
     from kbroker.security.client_login import ClientLogin
 
     found = login_between_brokers(config) if security.uses_sasl else None
-    login = ClientLogin() if found is None else ClientLogin(*found)
+    login = ClientLogin()
+    if found is not None:
+        login = ClientLogin(
+            found.mechanism, found.name, found.password, token_file=found.token_file
+        )
     if not security.uses_tls:
         return None if found is None else login
     from kbroker.security.client_tls import client_tls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.logging_in import again_after_ms, exchange
 from kbroker.protocol import messages
 from kbroker.protocol.wire import Reader
-from kbroker.security.client_login import MECHANISMS, ClientLogin, ServerError
+from kbroker.security.client_login import MECHANISMS, OAUTHBEARER, ClientLogin, ServerError
+from kbroker.security.jws import TokenError
+from kbroker.security.jwt import Accepted
 from kbroker.security.mechanism import CredentialsError, Mechanism
+from kbroker.security.oauth_server import OAuthServer
 from kbroker.security.plain import PLAIN, PlainServer
 from kbroker.security.scram import ScramCredential, ScramMechanism, new_credential
 from kbroker.security.scram_server import ScramServer, TokenCredential
@@ -32,9 +36,18 @@ class Users:
         return TokenCredential(new_credential(mechanism, "hmac"), "bob", 5)
 
 
+class Tokens:
+    def accept(self, token: str) -> Accepted:
+        if token != "hers":
+            raise TokenError("it is none")
+        return Accepted("alice", 5)
+
+
 def server_of(mechanism: str) -> Mechanism:
     if mechanism == PLAIN:
         return PlainServer({"alice": "hers"})
+    if mechanism == OAUTHBEARER:
+        return OAuthServer(Tokens())
     return ScramServer(ScramMechanism(mechanism), Users())
 
 
@@ -57,6 +70,22 @@ def run(login: ClientLogin, offered: dict[int, tuple[int, int]] = OFFERED) -> Me
         return server
 
 
+def login_of(mechanism: str, name: str, password: str, directory: Path) -> ClientLogin:
+    file = directory / "token"
+    file.write_text(f"{password}\n")
+    return ClientLogin(mechanism, name, password, token_file=str(file))
+
+
+@pytest.mark.parametrize("data", [b"", b"a b", b"\xff", b"x" * 100_000, None])
+def test_a_file_without_a_token(data: bytes | None, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    if data is not None:
+        file.write_bytes(data)
+    with pytest.raises(KafkaError, match="cannot read a token from") as raised:
+        run(ClientLogin(OAUTHBEARER, token_file=str(file)))
+    assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 def _answered(server: Mechanism, token: bytes) -> Any:
     try:
         said = server.evaluate(token)
@@ -67,9 +96,9 @@ def _answered(server: Mechanism, token: bytes) -> Any:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("highest", range(3))
-def test_a_login(mechanism: str, highest: int) -> None:
+def test_a_login(mechanism: str, highest: int, tmp_path: Path) -> None:
     offered = {**OFFERED, int(ApiKey.SASL_AUTHENTICATE): (0, highest)}
-    server = run(ClientLogin(mechanism, "alice", "hers"), offered)
+    server = run(login_of(mechanism, "alice", "hers", tmp_path), offered)
     assert server.login is not None and server.login.name == "alice"
 
 
@@ -80,9 +109,11 @@ def test_a_login_with_a_delegation_token() -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("name", "password"), [("alice", "his"), ("eve", "hers")])
-def test_a_login_that_is_refused(mechanism: str, name: str, password: str) -> None:
+def test_a_login_that_is_refused(mechanism: str, name: str, password: str, tmp_path: Path) -> None:
+    if mechanism == OAUTHBEARER:
+        password = "his"  # whose name is in the token
     with pytest.raises(KafkaError) as raised:
-        run(ClientLogin(mechanism, name, password))
+        run(login_of(mechanism, name, password, tmp_path))
     assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
     assert raised.value.message.startswith("no: ")
 
