@@ -17,7 +17,7 @@ from tests.fuzz.target import OVERRIDES
 from tests.fuzz.test_frames import SEED, address_of
 from tests.support.servers import assert_nothing_unexpected
 
-FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "20000"))
+FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "40000"))
 COMPARED_S = 10.0  # 2,000 produces of the neighbour's
 
 
