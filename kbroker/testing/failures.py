@@ -25,7 +25,10 @@ def produce_failure(request: ColdRequest, code: ErrorCode, message: str) -> byte
             topic_id=topic.topic_id,
             partition_responses=[
                 produce.PartitionResponse(
-                    index=partition.index, error_code=int(code), error_message=message or None
+                    index=partition.index,
+                    error_code=int(code),
+                    error_message=message or None,
+                    current_leader=None,
                 )
                 for partition in topic.partition_data
             ],
@@ -47,6 +50,9 @@ def fetch_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
                     partition_index=partition.partition,
                     error_code=int(code),
                     high_watermark=NO_OFFSET,
+                    diverging_epoch=None,
+                    current_leader=None,
+                    snapshot_id=None,
                     records=b"",
                 )
                 for partition in topic.partitions
