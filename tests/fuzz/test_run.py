@@ -19,6 +19,9 @@ from tests.support.servers import assert_nothing_unexpected
 
 FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "40000"))
 COMPARED_S = 10.0  # 2,000 produces of the neighbour's
+# The run waits until no file of a deleted topic is open; the default is a minute, in which nothing
+# else of a test run may go on.
+FILES_GO_SOON = {"log.segment.delete.delay.ms": 1_000}
 
 
 @pytest.mark.slow
@@ -26,7 +29,7 @@ COMPARED_S = 10.0  # 2,000 produces of the neighbour's
 @pytest.mark.timeout(900)
 def test_a_run_of_hostile_frames() -> None:
     options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2, compared_s=COMPARED_S)
-    with Broker(OVERRIDES) as broker:
+    with Broker({**OVERRIDES, **FILES_GO_SOON}) as broker:
         options.metrics = broker.admin
         result = Run(address_of(broker), broker.pid, options).run()
         assert_nothing_unexpected(broker)
