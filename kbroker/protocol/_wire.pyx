@@ -150,15 +150,6 @@ cdef class Reader:
         cdef int64_t size = self._size()
         return None if size < 0 else self._bytes(size)
 
-    def nullable_view(self):
-        """As `nullable_bytes`, without a copy; what is read from stays as long as the view."""
-        cdef int64_t size = self._size()
-        cdef Py_ssize_t begin = self._position
-        if size < 0:
-            return None
-        self._take(size)
-        return memoryview(self._data)[begin:begin + size]
-
     def string(self):
         value = self.nullable_string()
         if value is None:

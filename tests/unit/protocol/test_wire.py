@@ -157,7 +157,6 @@ def test_reading_never_leaves_the_bytes(data: bytes, steps: list[int]) -> None:
         reads = [
             *(reader.int8, reader.int16, reader.int32, reader.int64, reader.uuid, reader.boolean),
             *(reader.nullable_string, reader.nullable_bytes, reader.nullable_array),
-            reader.nullable_view,
             *(reader.tags, reader.unsigned_varint, reader.float64),
         ]
         try:
