@@ -136,7 +136,7 @@ def test_perf_hands_its_words_over(monkeypatch: pytest.MonkeyPatch) -> None:
         ("perf._load", "make build"),
     ],
 )
-def test_perf_without_what_it_needs(
+def test_perf_without_its_dependencies(
     name: str, fix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(_: str) -> object:
