@@ -4,9 +4,9 @@
     kbroker.oauthbearer.allowed.urls       the URLs that may be read at all; Apache Kafka has a
                                            system property for it, without the first word
 
-Each key may have the prefix of a listener and mechanism. Without keys to check by, tokens that are
-not signed are accepted only where the login module has an option `unsecured...`, as the test setup
-of Apache Kafka has; a line says so at the start.
+Each key may have the prefix of a listener and mechanism. Tokens that are not signed are accepted
+nowhere: a broker without keys to check by does not start, nor one whose login module has an option
+`unsecured...`, by which Apache Kafka takes any token.
 
 Immutable values; any thread.
 """
@@ -34,7 +34,7 @@ _UNSECURED: Final = "unsecured"
 
 
 class OAuthSettings(NamedTuple):
-    """`url` empty: tokens that are not signed are accepted. Times in the unit of their names."""
+    """Times in the unit of their names."""
 
     url: str
     refresh_ms: int
@@ -51,31 +51,29 @@ def oauth_settings(security: ListenerSecurity, options: Mapping[str, str]) -> OA
     """`options`: of the login module. ConfigError: no token could be checked by these."""
     url = security.of_mechanism(OAUTHBEARER, JWKS_URL) or ""
     unsecured = sorted(name for name in options if name.startswith(_UNSECURED))
-    if url and unsecured:
+    if unsecured:
         raise ConfigError(
-            f"{security.name} has {JWKS_URL}, and {unsecured[0]}, which takes any token",
+            f"the login module of {security.name} has {unsecured[0]}, by which any token is taken",
             f"remove {unsecured[0]}",
         )
-    if not url and not unsecured:
+    if not url:
         raise ConfigError(
             f"{security.name} has {OAUTHBEARER}, and no keys to check tokens by",
             f"set listener.name.{security.name.lower()}.oauthbearer.{JWKS_URL}",
         )
-    if url:
-        check_url(security, JWKS_URL, url, _SCHEMES)
-        _check_extra()
+    check_url(security, JWKS_URL, url, _SCHEMES)
+    _check_extra()
 
     def of(key: str) -> Any:
         return security.of_mechanism(OAUTHBEARER, key)
 
-    subject, scope = of("sasl.oauthbearer.sub.claim.name"), of("sasl.oauthbearer.scope.claim.name")
     return OAuthSettings(
         url,
         of("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
         of("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
         of("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
-        options.get("unsecuredValidatorPrincipalClaimName", subject),
-        options.get("unsecuredValidatorScopeClaimName", scope),
+        of("sasl.oauthbearer.sub.claim.name"),
+        of("sasl.oauthbearer.scope.claim.name"),
         tuple(of("sasl.oauthbearer.expected.audience")),
         of("sasl.oauthbearer.expected.issuer"),
         of("sasl.oauthbearer.clock.skew.seconds"),

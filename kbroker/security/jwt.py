@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from kbroker.limits import OAUTH_TOKEN_BYTES_MAX, USER_NAME_BYTES_MAX
 from kbroker.security.jwks import KeySet
-from kbroker.security.jws import TokenError, decoded, is_signed, parse_jws, parse_object
+from kbroker.security.jws import TokenError, is_signed, parse_jws, parse_object
 
 _MS_PER_S: Final = 1000
 _LATEST_S: Final = 253_402_300_799  # the end of the year 9999
@@ -24,14 +24,13 @@ _SCOPES_MAX: Final = 1_000
 
 
 class Claims(NamedTuple):
-    """What is asked of the claims of a token; times in seconds. `needs_issued`: `iat`, too."""
+    """What is asked of the claims of a token; times in seconds."""
 
     subject: str = "sub"
     scope: str = "scope"
     audiences: frozenset[str] = frozenset()
     issuer: str | None = None
     skew_s: int = 30
-    needs_issued: bool = True
 
 
 class Accepted(NamedTuple):
@@ -74,11 +73,11 @@ def accepted(payload: dict[str, Any], claims: Claims, now_ms: int) -> Accepted:
     """Of a payload whose signature is right."""
     now_s, skew_s = now_ms / _MS_PER_S, claims.skew_s
     expires_s, issued_s = _time(payload, "exp"), _time(payload, "iat")
-    if expires_s is None or (issued_s is None and claims.needs_issued):
+    if expires_s is None or issued_s is None:
         raise TokenError("it lacks exp or iat")
     if expires_s + skew_s <= now_s:
         raise TokenError("it has expired")
-    if issued_s is not None and (issued_s - skew_s > now_s or issued_s > expires_s):
+    if issued_s - skew_s > now_s or issued_s > expires_s:
         raise TokenError("it was issued in the future, or after its end")
     not_before_s = _time(payload, "nbf")
     if not_before_s is not None and (not_before_s - skew_s > now_s or not_before_s > expires_s):
@@ -90,28 +89,6 @@ def accepted(payload: dict[str, Any], claims: Claims, now_ms: int) -> Accepted:
     if claims.scope in payload:
         _texts(payload, claims.scope)
     return Accepted(_user(payload, claims.subject), int(expires_s * _MS_PER_S))
-
-
-def parse_unsecured(token: str) -> dict[str, Any]:
-    """The payload of a token that is not signed, which only a test setup accepts."""
-    if len(token) > OAUTH_TOKEN_BYTES_MAX:
-        raise TokenError(f"it has {len(token)} characters")
-    parts = token.split(".", 3)
-    if len(parts) != 3 or parts[2]:
-        raise TokenError("an unsecured token has two parts and an empty one")
-    if parse_object(decoded(parts[0]), "its header").get("alg") != "none":
-        raise TokenError("an unsecured token has the algorithm none")
-    return parse_object(decoded(parts[1]), "its payload")
-
-
-class UnsecuredValidator(NamedTuple):
-    """Accepts any token, as the test login module of Apache Kafka does."""
-
-    claims: Claims
-    wall_ms: Callable[[], int]
-
-    def accept(self, token: str) -> Accepted:
-        return accepted(parse_unsecured(token), self.claims, self.wall_ms())
 
 
 def _user(payload: dict[str, Any], name: str) -> str:

@@ -18,7 +18,7 @@ from kbroker.errors import ConfigError
 from kbroker.security.jwks_fetch import FILE, JwksError
 from kbroker.security.jwks_source import JwksSource
 from kbroker.security.jws import TokenError
-from kbroker.security.jwt import Claims, JwtValidator, UnsecuredValidator
+from kbroker.security.jwt import Claims, JwtValidator
 
 if TYPE_CHECKING:
     from kbroker.config.oauth_settings import OAuthSettings
@@ -45,18 +45,12 @@ class OAuth:
         for source in self._sources.values():
             source.start(clock, call_later)
 
-    def validator(self, listener: str, settings: OAuthSettings) -> Validator:
+    def validator(self, settings: OAuthSettings) -> Validator:
         """ConfigError: its keys are in a file that cannot be read."""
         claims = Claims(
             settings.subject, settings.scope, frozenset(settings.audiences), settings.issuer,
-            settings.skew_s, needs_issued=bool(settings.url),
+            settings.skew_s,
         )  # fmt: skip
-        if not settings.url:
-            self._say(
-                f"{listener} accepts bearer tokens that are not signed: every client can be any"
-                " user. It is for tests"
-            )
-            return UnsecuredValidator(claims, self._wall_ms)
         if settings.url.startswith(_HTTP):
             self._say(f"{settings.url} is read without TLS: who is between can let anyone in")
         source = self._source(settings)

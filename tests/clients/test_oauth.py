@@ -1,8 +1,7 @@
 """OAUTHBEARER with other people's clients, and keys from a file and from a server.
 
-One broker has four listeners: PLAINTEXT; KEYS, whose keys are in a file; WEB, whose server of keys
-on loopback is slow or answers with errors when a test says so; and TESTS, which takes tokens that
-are not signed.
+One broker has three listeners: PLAINTEXT; KEYS, whose keys are in a file; and WEB, whose server of
+keys on loopback is slow or answers with errors when a test says so.
 """
 
 from __future__ import annotations
@@ -35,7 +34,9 @@ from tests.support.bearer_tokens import Signer, key_set, unsecured
 
 pytestmark = pytest.mark.client
 WAIT_S = 30
-_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+_MODULE = f"{_PACKAGE}.OAuthBearerLoginModule"
+_HANDLER = f"{_PACKAGE}.OAuthBearerLoginCallbackHandler"
 
 
 class Issuer:
@@ -96,7 +97,7 @@ def oauth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oauth]:
     issuer = Issuer()
     file = tmp_path_factory.mktemp("issuer") / "keys.json"
     file.write_bytes(key_set(*issuer.signers))
-    names = ("PLAIN", "KEYS", "WEB", "TESTS")
+    names = ("PLAIN", "KEYS", "WEB")
     ports = {name: free_port() for name in names}
     listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
     protocols = {name: "SASL_PLAINTEXT" for name in names} | {"PLAIN": "PLAINTEXT"}
@@ -113,9 +114,6 @@ def oauth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oauth]:
             for name in ("keys", "web")
         },
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": 200,
-        "listener.name.tests.oauthbearer.sasl.jaas.config": (
-            f'{_MODULE} required unsecuredLoginStringClaim_sub="x";'
-        ),
         "admin.listeners": "http://127.0.0.1:0",
     }
     with Broker(overrides, topics={"t": 1}) as broker:
@@ -210,24 +208,37 @@ def test_aiokafka(oauth: Oauth) -> None:
     assert oauth.written("aiokafka")
 
 
+@pytest.fixture
+def tools(tmp_path: Path) -> Iterator[Tools]:
+    """A JVM that may read the file `token`."""
+    token = tmp_path / "token"
+    allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
+    tools = Tools(f"{allowed}.urls={token.as_uri()}", f"{allowed}.files={token}")
+    yield tools
+    tools.close()
+
+
 @pytest.mark.java
 def test_kafkas_tools(oauth: Oauth, tools: Tools, tmp_path: Path) -> None:
-    """Java's own login module of tests, which makes tokens that are not signed."""
-    file = tmp_path / "client.properties"
+    token, file = tmp_path / "token", tmp_path / "client.properties"
     file.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
-        f'sasl.jaas.config={_MODULE} required unsecuredLoginStringClaim_sub="alice";\n'
+        f"sasl.jaas.config={_MODULE} required;\n"
+        f"sasl.login.callback.handler.class={_HANDLER}\n"
+        f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}\n"
     )
 
-    def run(listener: str, tool: str, *words: str, stdin: bytes = b"") -> tuple[int, str]:
-        to = ("--bootstrap-server", oauth.bootstrap(listener), "--command-config", str(file))
+    def run(tool: str, *words: str, stdin: bytes = b"") -> tuple[int, str]:
+        to = ("--bootstrap-server", oauth.bootstrap(), "--command-config", str(file))
         done = tools.attempt(tool, *to, *words, stdin=stdin)
         return done.returncode, (done.stdout + done.stderr).decode()
 
-    produced = run("TESTS", "ConsoleProducer", "--topic", "t", stdin=b"java\n")
+    token.write_text(oauth.issuer.token(scope="kafka"))
+    produced = run("ConsoleProducer", "--topic", "t", stdin=b"java\n")
     assert produced[0] == 0, produced
     assert oauth.written("java")
-    refused = run("KEYS", "TopicCommand", "--list")
+    token.write_text(oauth.issuer.token(scope="kafka", aud="other"))
+    refused = run("TopicCommand", "--list")
     assert refused[0] != 0 and "invalid_token" in refused[1], refused
 
 
@@ -272,7 +283,6 @@ def test_tokens_that_are_refused(oauth: Oauth, tmp_path: Path) -> None:
         assert not oauth.logs_in(tmp_path, token)
     log = oauth.broker.log_text()
     assert "a bearer token is refused: it has expired" in log
-    assert "accepts bearer tokens that are not signed" in log
     assert oauth.issuer.token().split(".")[0] not in log
 
 

@@ -114,7 +114,7 @@ def test_perf_is_a_wheel_of_its_own(python: Path, perf_wheel: Path, tmp_path: Pa
     assert "compare" in run(command, "perf", "--help", cwd=tmp_path)
 
 
-def test_unit_tests_of_the_installed_modules(python: Path, perf_wheel: Path, tmp_path: Path) -> None:
+def test_unit_tests_of_installed_modules(python: Path, perf_wheel: Path, tmp_path: Path) -> None:
     """The tests are the work tree's, which comes after everything else on the path."""
     install(python, "--no-deps", perf_wheel, cwd=tmp_path)
     where = "import kbroker._net; print(kbroker._net.__file__)"

@@ -18,7 +18,8 @@ TIMEOUT_S = 90
 
 
 class Tools:
-    def __init__(self) -> None:
+    def __init__(self, *java_options: str) -> None:
+        self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
 
     def attempt(
@@ -49,7 +50,7 @@ class Tools:
                 [
                     requirements.java(), *kafka_classes.client_options(), "-cp", class_path,
                     "--add-opens", "java.base/java.lang=ALL-UNNAMED",
-                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "Tools",
+                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *self._java_options, "Tools",
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -97,7 +97,6 @@ def test_users_in_a_file(tmp_path: Path) -> None:
         ({**OAUTH, JWKS_URL: "https://h:x/k", ALLOWED_URLS: "https://h:x/k"}, "is no URL"),
         ({**OAUTH, JWKS_URL: "https://[h/k", ALLOWED_URLS: "https://[h/k"}, "is no URL"),
         ({**OAUTH, JWKS_URL: "file:", ALLOWED_URLS: "file:"}, "is no URL"),
-        ({**OAUTH, **KEYS, OAUTH_KEY: UNSECURED}, "which takes any token"),
         ({**OAUTH, OAUTH_KEY: f"{OAUTHBEARER_MODULE} required;"}, "no keys to check tokens by"),
     ],
 )
@@ -187,9 +186,8 @@ def test_the_extra_is_named_where_it_is_not_there(monkeypatch: pytest.MonkeyPatc
     assert "pip install 'kbroker[security]'" in str(raised.value)
 
 
-def test_tokens_that_are_not_signed_are_for_tests() -> None:
-    options = {"unsecuredValidatorPrincipalClaimName": "email"}
-    security = of({**OAUTH, OAUTH_KEY: UNSECURED}).security_of("OUT.1")
-    check_at_start(security)
-    assert oauth_settings(security, options)[:1] == ("",)
-    assert oauth_settings(security, options).subject == "email"
+@pytest.mark.parametrize("keys", [{}, KEYS])
+def test_tokens_that_are_not_signed_are_never_accepted(keys: dict[str, str]) -> None:
+    security = of({**OAUTH, **keys, OAUTH_KEY: UNSECURED}).security_of("OUT.1")
+    with pytest.raises(ConfigError, match="unsecuredLoginStringClaim_sub, by which any token"):
+        check_at_start(security)

@@ -26,9 +26,7 @@ from kbroker.security.jwt import (
     Accepted,
     Claims,
     JwtValidator,
-    UnsecuredValidator,
     accepted,
-    parse_unsecured,
 )
 from tests.support.bearer_tokens import Signer, encoded, key_set, part, rsa_key, unsecured
 
@@ -351,26 +349,3 @@ def test_sizes_are_bounded() -> None:
     assert not keys.accepts(signer.token({"x": "x" * JWS_HEADER_BYTES_MAX}, **CLAIMS))
     assert keys.accepts(signer.token({"x": "x" * 1_000}, **CLAIMS, more="x" * 20_000))
     assert parse_object(b'{"a":"[[[["}', "it") == {"a": "[[[["}
-
-
-# --- tokens that are not signed -------------------------------------------------------------------
-
-
-def test_unsecured_tokens() -> None:
-    validator = UnsecuredValidator(Claims(needs_issued=False), lambda: NOW_MS)
-    expected = Accepted("alice", NOW_MS + 60_000)
-    assert validator.accept(unsecured(sub="alice", exp=NOW_S + 60)) == expected
-    for wrong in (
-        unsecured(sub="alice"),
-        unsecured(sub="alice", exp=NOW_S - 31),
-        Signer().token(**CLAIMS),
-        unsecured(**CLAIMS) + "AA",
-        "a.b.",
-        "..",
-        "",
-        unsecured(**CLAIMS, more="x" * OAUTH_TOKEN_BYTES_MAX),
-    ):
-        with pytest.raises(TokenError):
-            validator.accept(wrong)
-    with pytest.raises(TokenError):
-        parse_unsecured("a.b.c.d")
