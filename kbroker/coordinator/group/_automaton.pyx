@@ -10,7 +10,7 @@ The GIL is released while names are matched. An automaton does not change once i
 thread may use it, several at once.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
@@ -83,9 +83,9 @@ cdef class Automaton:
         first begins at 0, and `ends` has the end of each. MemoryError."""
         cdef Run run
         cdef int32_t count = <int32_t>ends.shape[0]
-        cdef const uint8_t* text = <const uint8_t*>PyBytes_AS_STRING(names)
+        cdef const uint8_t* text = <const uint8_t*>PyBytes_AsString(names)
         cdef bytes found = PyBytes_FromStringAndSize(NULL, count)
-        cdef uint8_t* flags = <uint8_t*>PyBytes_AS_STRING(found)
+        cdef uint8_t* flags = <uint8_t*>PyBytes_AsString(found)
         cdef int32_t each, begin = 0
         cdef size_t states = <size_t>self._count
         for each in range(count):
