@@ -37,9 +37,11 @@ ALL_UNITS = "kbroker/**/*.pyx perf/**/*.pyx"
 UNITS = os.environ.get("KBROKER_UNITS", ALL_UNITS)
 SANITIZE_LEVEL = os.environ.get("KBROKER_SANITIZE_LEVEL", "-O1")
 
-compile_args = ["-std=gnu11", "-pthread", "-Wall", "-Wno-unreachable-code"]
-# A macro that the limited API lacks would be a function that no library has.
-compile_args.append("-Werror=implicit-function-declaration")
+compile_args = [
+    *("-std=gnu11", "-pthread", "-Wall", "-Wno-unreachable-code"),
+    # A macro that the limited API lacks would be a function that no library has.
+    "-Werror=implicit-function-declaration",
+]
 link_args = ["-pthread", "-ldl"]
 if DEBUG:
     compile_args += ["-O1", "-g", "-DKBROKER_DEBUG=1"]
