@@ -545,5 +545,5 @@ PLANTED: dict[str, Plant] = {
     "positions-kept": Plant(in_sync, "set_leadership", _with_what_was_noted, 60),
     "waits-as-of-now": Plant(requests.Produces, "_park", _as_it_leads_now, 60, first=60),
     "a-quick-restart": Plant(partition_changes, "_stayed", _all_stayed, 40),
-    "a-load-goes-on": Plant(Loader, "cancel", _not_cancelled, 60, first=360),
+    "a-load-goes-on": Plant(Loader, "cancel", _not_cancelled, 60, first=940),
 }
