@@ -140,6 +140,8 @@ def _repeat(part: Node, least: int, most: int | None) -> Node:
     repeats = 1 if most == 0 else max(count, 1) * part.repeats
     if count > 1 and repeats > REPEATS_MAX:
         raise ExpressionError(f"it repeats something more than {REPEATS_MAX} times")
+    if part.states == 0:  # nothing, however often, which is not to be written out
+        least, most, states = 1, 1, 0
     return Repeat(part, least, most, _bounded(states), _not_too_deep(part.depth + 1), repeats)
 
 
@@ -175,6 +177,7 @@ class _Parser:
         self._folds = False  # flag i: case does not count
         self._groups = [_Group(folds=False)]
         self._names: set[str] = set()
+        self._last_class_end = text.rfind(":]")
 
     def parsed(self) -> Node:
         was_repeat = False
@@ -415,7 +418,7 @@ class _Parser:
 
     def _item(self) -> int:
         """A class, a character or a range."""
-        if self._text.startswith("[:", self._at):
+        if self._at < self._last_class_end and self._text.startswith("[:", self._at):
             end = self._text.find(":]", self._at + 1)  # also in [:], whose name is empty
             if end >= 0:
                 name = self._text[self._at + 2 : end]

@@ -178,3 +178,25 @@ def test_any_text_is_an_expression_or_is_refused(text: str) -> None:
     made.matching(["a", "ab", ""])
     # As many states as were counted, and the one that accepts.
     assert parse(text).states <= STATES_MAX
+
+
+@pytest.mark.parametrize(
+    "text", ["(?:){1000}" * 3_200, "(?:){1000,}" * 2_900, "(a{0}){999}" * 2_900]
+)
+def test_nothing_is_not_repeated(text: str) -> None:
+    """It needs no states, so their number bounds no work."""
+    began = time.thread_time()
+    assert TopicExpression(text).matches("")
+    assert time.thread_time() - began < 0.3
+
+
+def test_repetitions_of_nothing_are_as_text_without_it() -> None:
+    made = TopicExpression("a(?:){3}(b{0})*c(|){2}")
+    assert made.matching(["ac", "a", "abc"]) == ["ac"]
+
+
+def test_classes_that_are_not_closed_are_looked_for_once() -> None:
+    began = time.thread_time()
+    with pytest.raises(ExpressionError):
+        TopicExpression("[" + "[:" * 16_000)
+    assert time.thread_time() - began < 0.2
