@@ -152,11 +152,11 @@ def _check_first(request: Request) -> None:
 def _owned(topics: list[TopicPartitions] | None) -> dict[UUID, frozenset[int]] | None:
     if topics is None:
         return None
-    owned: dict[UUID, frozenset[int]] = {}
+    owned: dict[UUID, set[int]] = {}
     for each in topics:
         if each.topic_id is not None and each.partitions:
-            owned[each.topic_id] = owned.get(each.topic_id, frozenset()).union(each.partitions)
-    return owned
+            owned.setdefault(each.topic_id, set()).update(each.partitions)
+    return {topic_id: frozenset(some) for topic_id, some in owned.items()}
 
 
 def _answer(call: Call[Request], answer: HeartbeatAnswer) -> None:
