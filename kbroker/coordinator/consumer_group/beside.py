@@ -28,15 +28,19 @@ class Beside:
         self.thread = OwnThread("kbroker-assignments", self._run, self._given_up)
 
     def submit(self, job: Job) -> bool:
-        """False: the job will not run."""
+        """False: the job will not run. A thread that could not start is started by the next job."""
         with self._changed:
             if self._stopping:
                 return False
+            if not self._started:
+                try:
+                    self.thread.start()
+                except RuntimeError as error:  # the system has no thread to spare
+                    self.thread.failures.note("its start", error)
+                    return False
+                self._started = True
             self._jobs.append(job)
-            start, self._started = not self._started, True
             self._changed.notify()
-        if start:
-            self.thread.start()
         return True
 
     def stop(self) -> None:

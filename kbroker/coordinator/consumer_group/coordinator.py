@@ -13,6 +13,7 @@ own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.consumer_group.beside import Beside
@@ -25,7 +26,7 @@ from kbroker.coordinator.consumer_group.settings import ConsumerSettings
 from kbroker.coordinator.consumer_group.steps import Around, Steps
 from kbroker.coordinator.consumer_group.topics import Topics
 from kbroker.coordinator.group.group import Group
-from kbroker.coordinator.group.group_records import group_key
+from kbroker.coordinator.group.states import GroupState as ClassicState
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.state import GroupState
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
     from kbroker.coordinator.group.coordinator import AnyGroup, GroupCoordinator
+    from kbroker.coordinator.group.images import GroupImage as ClassicImage
     from kbroker.coordinator.group.seams import HotView
     from kbroker.coordinator.group.store import OffsetsStore
     from kbroker.metadata.image import ClusterImage
@@ -108,24 +110,27 @@ class ConsumerGroups:
     def _made(self, group_id: str, before: AnyGroup | None) -> tuple[ErrorCode, AnyGroup | None]:
         if before is None:
             return self._groups.take(group_id, self._new)
-        if isinstance(before, Group) and before.retire():
-            return self._groups.take(group_id, self._new_in_its_place, instead=before)
-        return NONE, self._groups.find(group_id)
+        if isinstance(before, Group) and (image := before.retire()) is not None:
+            make = partial(self._new_in_its_place, image)
+            return self._groups.take(group_id, make, instead=before)
+        now = self._groups.find(group_id)
+        if isinstance(now, Group) and now.state is ClassicState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, None  # it goes: there is room in a moment
+        return NONE, now
 
     def _new(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._around, self._groups.next_incarnation())
 
-    def _new_in_its_place(self, group_id: str) -> ConsumerGroup:
-        incarnation = self._groups.next_incarnation()
-        tombstone = (group_key(group_id), None)
-        return ConsumerGroup(group_id, self._around, incarnation, [tombstone])
+    def _new_in_its_place(self, image: ClassicImage, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._around, self._groups.next_incarnation(), image)
 
     def _gone(self, group: Steps) -> None:
-        """Nothing of it was written. A classic group whose place it took has its offsets still."""
+        """Nothing of it was written. A classic group whose place it took is there again, as it was:
+        its offsets expire from when it became empty on."""
         if isinstance(group, ConsumerGroup):
             self._groups.forget(group)
-            if group.took_a_place:
-                self._groups.ensure_group(group.group_id)
+            if group.took_place_of is not None:
+                self._groups.bring_back(group.took_place_of)
 
     # --- tools ---
 

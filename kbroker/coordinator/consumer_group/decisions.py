@@ -15,7 +15,7 @@ Source: KIP-848, KIP-1251 (commits), KIP-1263, and answers of Apache Kafka 4.3.0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.coordinator.consumer_group.images import (
@@ -300,8 +300,15 @@ def left(
     )
 
 
-def put_out(draft: Draft, leaver: Leaver, topics: TopicsSeen) -> ErrorCode:
-    """An operator removes a member; a static one may be named by its instance alone."""
+def put_out(draft: Draft, leavers: Sequence[Leaver], topics: TopicsSeen) -> list[ErrorCode]:
+    """An operator removes members, in one epoch; a static one may be named by its instance."""
+    codes = [_put_out(draft, leaver) for leaver in leavers]
+    if NONE in codes:
+        _next_epoch(draft, topics.hash_of(draft.state.topics()))
+    return codes
+
+
+def _put_out(draft: Draft, leaver: Leaver) -> ErrorCode:
     state, member_id = draft.state, leaver.member_id
     if leaver.instance_id is not None:
         holder = state.static.get(leaver.instance_id)
@@ -312,7 +319,7 @@ def put_out(draft: Draft, leaver: Leaver, topics: TopicsSeen) -> ErrorCode:
         member_id = holder
     if member_id not in state.members:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    removed(draft, member_id, topics)
+    _forget(draft, member_id)
     return NONE
 
 

@@ -33,11 +33,11 @@ from kbroker.coordinator.consumer_group.messages import (
     HeartbeatAnswer,
     Refused,
 )
-from kbroker.coordinator.consumer_group.patterns import Found, Looks, Wanted, look
+from kbroker.coordinator.consumer_group.patterns import Found, Look, Looks, Wanted
 from kbroker.coordinator.consumer_group.quick import CHANGES_FOR_MS, QUICK_MS
 from kbroker.coordinator.consumer_group.state import Draft
 from kbroker.coordinator.consumer_group.states import ConsumerGroupState, MemberState
-from kbroker.coordinator.consumer_group.steps import Around, Record, Steps
+from kbroker.coordinator.consumer_group.steps import Around, Steps
 from kbroker.coordinator.group.expiration import GroupAge
 from kbroker.coordinator.group.messages import (
     Admission,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat, HeartbeatAsked
     from kbroker.coordinator.consumer_group.settings import Settings
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
+    from kbroker.coordinator.group.images import GroupImage as ClassicImage
     from kbroker.coordinator.group.messages import (
         AnswerJoin,
         AnswerLeave,
@@ -80,9 +81,9 @@ class ConsumerGroup(Steps):
         group_id: str,
         around: Around,
         incarnation: int,
-        replaces: Sequence[Record] = (),
+        instead_of: ClassicImage | None = None,
     ) -> None:
-        super().__init__(group_id, around, incarnation, replaces)
+        super().__init__(group_id, around, incarnation, instead_of)
         self._changed_ms = self._joined_ms = -CHANGES_FOR_MS
         self._assigner = Assigner(around.clock, self._compute_beside)
         self._looks = Looks(around.clock)
@@ -118,7 +119,7 @@ class ConsumerGroup(Steps):
             self._joined_ms = around.clock.monotonic_ms()
         self._timers.renew(outcome.member_id, settings.session_timeout_ms)
         wanted = self._looks.wanted(state, topics, asked.hidden, settings.pattern_refresh_ms)
-        if wanted is not None and not around.beside(partial(self._look, wanted)):
+        if wanted is not None and not around.beside(partial(self._look, Look(wanted))):
             self._looks.ended(None)
         if draft.changes:
             self._changed_ms = around.clock.monotonic_ms()
@@ -175,37 +176,52 @@ class ConsumerGroup(Steps):
         clock = self._around.clock
         began_ns = clock.monotonic_ns()
         targets: Targets | None = None
+        interval_ms = 0
         try:
+            interval_ms = self._around.settings(self.group_id).assignment_interval_ms
             targets = compute(question)
         finally:
             took_ns = clock.monotonic_ns() - began_ns
-            self._run(partial(self._assigned, question, targets, took_ns), None, "an assignment")
+            self._come_back(
+                partial(self._assigner.answered, question, took_ns, interval_ms),
+                partial(self._assigned, question, targets),
+                "an assignment",
+            )
 
-    def _assigned(
-        self, question: Question, targets: Targets | None, took_ns: int, draft: Draft
-    ) -> None:
-        interval_ms = self._around.settings(self.group_id).assignment_interval_ms
-        self._assigner.answered(question, took_ns, interval_ms)
+    def _assigned(self, question: Question, targets: Targets | None, draft: Draft) -> None:
         if targets is not None:
             wall_ms = self._around.clock.wall_ms()
             if decisions.assigned(draft, question.epoch, targets, wall_ms):
                 self._changed_ms = self._around.clock.monotonic_ms()
 
-    def _look(self, wanted: Wanted) -> None:
-        """On the thread beside."""
+    def _look(self, look: Look) -> None:
+        """On the thread beside: a pattern, and then other groups have their turn."""
+        goes_on = False
         found: Found | None = None
         try:
-            found = look(wanted)
+            if self.lost:
+                return
+            if look.match_one():
+                goes_on = self._around.beside(partial(self._look, look))
+            else:
+                found = look.found
         finally:
-            self._run(partial(self._matched, wanted, found), None, "the topics of patterns")
+            if not goes_on:
+                self._come_back(
+                    partial(self._looks.ended, None if found is None else look.wanted),
+                    partial(self._matched, look.wanted, found),
+                    "the topics of patterns",
+                )
 
     def _matched(self, wanted: Wanted, found: Found | None, draft: Draft) -> None:
-        self._looks.ended(None if found is None else wanted.topics)
         if found is not None:
             version, topics = wanted.topics.version, self._around.topics.seen()
             decisions.matched(draft, found, version, topics, self._around.clock.wall_ms())
             if draft.changes:
                 self._changed_ms = self._around.clock.monotonic_ms()
+
+    def _taken_back(self) -> None:
+        self._looks.unwritten()
 
     # --- timers -----------------------------------------------------------------------------------
 
@@ -284,7 +300,7 @@ class ConsumerGroup(Steps):
 
         def decide(draft: Draft) -> None:
             topics = self._around.topics.seen()
-            codes.extend([decisions.put_out(draft, each, topics) for each in leavers])
+            codes.extend(decisions.put_out(draft, leavers, topics))
             if draft.changes:
                 self._changed_ms = self._around.clock.monotonic_ms()
 

@@ -48,7 +48,10 @@ class ConsumerReplay:
     @property
     def states(self) -> dict[str, GroupState]:
         """Of the groups that are there."""
-        return {group_id: state for group_id, state in self._states.items() if state.exists}
+        found = {group_id: state for group_id, state in self._states.items() if state.exists}
+        for state in found.values():
+            state.drop_orphans()
+        return found
 
     def loaded(self) -> None:
         self._load(self.states)

@@ -47,7 +47,7 @@ class GroupState:
 
     __slots__ = (
         "_named", "_owners", "_pattern_uses", "_stable_at", "current", "group", "has_topics_record",
-        "members", "patterns", "static", "target_epoch", "targets",
+        "members", "patterns", "static", "target_epoch", "targets", "unresolved",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -59,6 +59,7 @@ class GroupState:
         self.current: dict[str, CurrentImage] = {}
         self.patterns: dict[str, PatternImage] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
+        self.unresolved: set[str] = set()  # patterns in use whose topics are not known
         self._owners: dict[UUID, dict[int, str]] = {}
         self._named: Counter[str] = Counter()
         self._pattern_uses: Counter[str] = Counter()
@@ -84,6 +85,7 @@ class GroupState:
             before = _set(self.targets, key, cast("Partitions | None", value))
         elif kind is Kind.PATTERN:
             before = _set(self.patterns, key, cast("PatternImage | None", value))
+            self._note_pattern(key)
         else:
             before = GroupImage(0, 0) if self.has_topics_record else None
             self.has_topics_record = value is not None
@@ -109,6 +111,13 @@ class GroupState:
             _add(self._named, topic, by)
         if member.pattern:
             _add(self._pattern_uses, member.pattern, by)
+            self._note_pattern(member.pattern)
+
+    def _note_pattern(self, pattern: str) -> None:
+        if pattern in self._pattern_uses and pattern not in self.patterns:
+            self.unresolved.add(pattern)
+        else:
+            self.unresolved.discard(pattern)
 
     def _set_current(
         self, key: str, before: CurrentImage | None, after: CurrentImage | None
@@ -191,11 +200,24 @@ class GroupState:
                 names.update(matched.topics)
         return names
 
+    @property
+    def has_patterns(self) -> bool:
+        return bool(self._pattern_uses)
+
     def patterns_in_use(self) -> frozenset[str]:
         return frozenset(self._pattern_uses)
 
     def is_pattern_used(self, pattern: str) -> bool:
         return pattern in self._pattern_uses
+
+    def drop_orphans(self) -> None:
+        """After a load: what members have of which there is no record, since it cannot be read.
+
+        They never come back, so the partitions would be theirs for ever."""
+        for key in [each for each in self.current if each not in self.members]:
+            self.apply(Change(Kind.CURRENT, key, None))
+        for key in [each for each in self.targets if each not in self.members]:
+            self.apply(Change(Kind.TARGET, key, None))
 
     def tombstones(self) -> Iterator[Change]:
         """What removes all of it, in the reverse order of its making."""

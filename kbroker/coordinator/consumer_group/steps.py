@@ -8,9 +8,11 @@ the order of the decisions. An answer is sent when the followers have the record
 decision, or, where that changed nothing, of all before it: what a client has learned, another
 coordinator knows too.
 
-If a write is refused, its changes and those decided after it are taken back, and their requests get
-the error: memory is what the log is. If the followers do not get a record in time it stays, as in
-Apache Kafka.
+A large draft is written in parts, since the log takes no batch beyond `max.message.bytes`: the
+group's epoch first and that of its target last, so that of any first parts a coordinator makes
+another target. If a write is refused, its changes and those decided after it are taken back, and
+their requests get the error: memory is what the log is. If the followers do not get a record in
+time it stays, as in Apache Kafka.
 
 C has no members of such a group, so every request of a member comes here. What C has is a number
 that changes with each draft: a commit that was checked here is written by C under that number, or
@@ -22,6 +24,7 @@ Lock: one per group, a leaf but for the timer's and the compiled view's. Any thr
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -31,13 +34,18 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.consumer_group.images import Change, Kind
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, Refused
+from kbroker.coordinator.consumer_group.parts import parts_of
 from kbroker.coordinator.consumer_group.records import records_of
 from kbroker.coordinator.consumer_group.state import Draft, GroupState
 from kbroker.coordinator.consumer_group.timers import Timers
+from kbroker.coordinator.group.group_records import group_key
 from kbroker.coordinator.group.states import GroupState as ClassicState
 from kbroker.coordinator.group.step import Once
 from kbroker.coordinator.runtime.outbox import Outbox
 from kbroker.errors import ErrorCode
+from kbroker.limits import LOG_GROUP_LINES_MAX
+from kbroker.log_lines import LogLines
+from kbroker.outside_text import printable
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.quick import QuickGroups
     from kbroker.coordinator.consumer_group.settings import Settings
     from kbroker.coordinator.consumer_group.topics import Topics, TopicsSeen
+    from kbroker.coordinator.group.images import GroupImage as ClassicImage
     from kbroker.coordinator.group.seams import HotView
     from kbroker.coordinator.group.store import OffsetsStore
     from kbroker.failures import Failures
@@ -53,6 +62,9 @@ if TYPE_CHECKING:
 NONE: Final = ErrorCode.NONE
 FAILED: Final = ErrorCode.UNKNOWN_SERVER_ERROR
 _GENERATION_MAX: Final = 2**31 - 1
+
+# The bound on log lines of each cause.
+lines: Final = LogLines(logging.getLogger("kbroker.groups"), lines_max=LOG_GROUP_LINES_MAX)
 
 Record = tuple[bytes, bytes | None]
 Decide = Callable[[Draft], HeartbeatAnswer | None]
@@ -75,13 +87,13 @@ class Around:
 
 
 class _Write:
-    """A draft that is not in the log yet."""
+    """A draft, or a part of one, that is not in the log yet."""
 
     __slots__ = ("changes", "refused", "undo")
 
-    def __init__(self, draft: Draft) -> None:
-        self.changes = draft.changes
-        self.undo = draft.undo
+    def __init__(self, changes: Sequence[Change], undo: Sequence[Change]) -> None:
+        self.changes = changes
+        self.undo = undo
         self.refused: ErrorCode | None = None
 
 
@@ -89,8 +101,8 @@ class Steps:
     """See the module. `ConsumerGroup` adds what is decided."""
 
     __slots__ = (
-        "_around", "_committing", "_deleting", "_generation", "_incarnation", "_outbox",
-        "_replaces", "_seen", "_state", "_timers", "_unwritten", "group_id", "lock", "lost",
+        "_around", "_committing", "_deleting", "_generation", "_incarnation", "_instead_of",
+        "_outbox", "_seen", "_state", "_timers", "_unwritten", "group_id", "lock", "lost",
     )  # fmt: skip
 
     def __init__(
@@ -98,14 +110,14 @@ class Steps:
         group_id: str,
         around: Around,
         incarnation: int,
-        replaces: Sequence[Record] = (),
+        instead_of: ClassicImage | None = None,
     ) -> None:
-        """`incarnation`: higher than that of every group before that had this id. `replaces`: what
-        is to be written before all else: it removes a group of another kind."""
+        """`incarnation`: higher than that of every group before that had this id. `instead_of`: an
+        empty classic group, whose record is removed before all else is written."""
         self.group_id: Final = group_id
         self._around: Final = around
         self._incarnation: Final = incarnation
-        self._replaces: tuple[Record, ...] = tuple(replaces)
+        self._instead_of = instead_of  # while its record is there
         self.lock: Final = threading.Lock()
         self._outbox: Final = Outbox(self.lock, around.failures)
         self._state = GroupState()
@@ -121,9 +133,16 @@ class Steps:
         )
 
     @property
-    def took_a_place(self) -> bool:
-        """Whether it was made for one of another kind, whose record is still there."""
-        return bool(self._replaces)
+    def took_place_of(self) -> ClassicImage | None:
+        """The classic group for which it was made, as long as that one's record is there."""
+        return self._instead_of
+
+    def _replaces(self) -> list[Record]:
+        return [] if self._instead_of is None else [(group_key(self.group_id), None)]
+
+    def _taken_back(self) -> None:
+        """Changes were not written; what has led to them is to be found again."""
+        raise NotImplementedError
 
     # The timers' ends, which take the lock.
     def _session_timer(self, member_id: str, token: int) -> None:
@@ -157,19 +176,30 @@ class Steps:
             return
         except Exception as error:
             draft.take_back()
+            self._seen = None  # what was seen in it may not have had its effect
             self._around.failures.note(what, error)
             self._answer_later(answer, HeartbeatAnswer(FAILED))
             self._forget_if_bare()
             return
         if draft.changes:
-            write = _Write(draft)
-            self._unwritten.append(write)
+            *before, last = [_Write(*part) for part in parts_of(draft, self.group_id)]
+            self._unwritten.extend((*before, last))
             self._follow(draft.changes)
-            self._outbox.add(partial(self._write, write, found, answer))
+            for write in before:
+                self._outbox.add(partial(self._write, write, found, None))
+            self._outbox.add(partial(self._write, last, found, answer))
         elif answer is not None and (self._unwritten or self._committing):
             self._outbox.add(partial(self._answer_settled, found, answer))
         else:
             self._answer_later(answer, found)
+
+    def _come_back(self, note: Callable[[], object], decide: Decide, what: str) -> None:
+        """What was done beside has ended. `note` says so to the one that waits for it, also where
+        nothing is decided now, since the group is being removed: it may stay."""
+        with self.lock:
+            note()
+            self._step(decide, None, what)
+        self._outbox.run()
 
     def _answer_later(self, answer: AnswerHeartbeat | None, found: HeartbeatAnswer) -> None:
         if answer is not None:
@@ -216,7 +246,7 @@ class Steps:
     def _write(self, write: _Write, found: HeartbeatAnswer, answer: AnswerHeartbeat | None) -> None:
         if write.refused is None:
             try:
-                records = [*self._replaces, *records_of(self.group_id, write.changes)]
+                records = [*self._replaces(), *records_of(self.group_id, write.changes)]
                 self._around.store.write_records(
                     self.group_id,
                     self._incarnation,
@@ -235,7 +265,7 @@ class Steps:
         with self.lock:
             if not code:
                 self._unwritten.remove(write)
-                self._replaces = ()
+                self._instead_of = None
                 self._committing += 1
                 return
             self._take_back(write, code)
@@ -256,6 +286,11 @@ class Steps:
         if self.lost:
             return
         self._seen = None
+        self._taken_back()
+        if code is not ErrorCode.NOT_COORDINATOR:  # which is how a group moves to another broker
+            message = "a change of group %s cannot be written, and is taken back: %s"
+            cause = f"unwritten {code.name}"
+            lines.write(logging.WARNING, cause, message, printable(self.group_id), code.name)
         self._follow(undone)
         self._begin_sessions()
         self._forget_if_bare()
@@ -348,10 +383,23 @@ class Steps:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NON_EMPTY_GROUP if self._state.members else NONE
 
+    def _stays(self, code: ErrorCode, done: Callable[[ErrorCode], object]) -> None:
+        self._end(code)
+        done(code)
+
+    def _has_members(self) -> bool:
+        """Also of a group that was empty when its removal began: if it could not be written that
+        the last one has left, that one is there again."""
+        with self.lock:
+            return bool(self._state.members)
+
     def _tombstones(self) -> list[Record]:
-        return [*self._replaces, *records_of(self.group_id, self._state.tombstones())]
+        return [*self._replaces(), *records_of(self.group_id, self._state.tombstones())]
 
     def _retire(self, done: Callable[[ErrorCode], object]) -> None:
+        if self._has_members():
+            self._stays(ErrorCode.NON_EMPTY_GROUP, done)
+            return
         records = self._tombstones()
         if not records:
             self._end(NONE)
@@ -391,7 +439,7 @@ class Steps:
         try:
             if self.lost:
                 ended(ErrorCode.NOT_COORDINATOR)
-            elif unless():
+            elif self._has_members() or unless():
                 ended(ErrorCode.NON_EMPTY_GROUP)
             else:
                 self._around.store.delete_records(self.group_id, self._tombstones(), in_log, ended)

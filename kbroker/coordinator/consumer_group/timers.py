@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kbroker.coordinator.consumer_group.images import LEAVES_FOR_NOW_EPOCH
 from kbroker.coordinator.consumer_group.states import MemberState
 from kbroker.coordinator.runtime.deadline import Deadline
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.consumer_group.images import CurrentImage
     from kbroker.purgatory.timer import CallLater
+
+
+TRY_AGAIN_MS: Final = 1_000
 
 
 class _MemberTimers:
@@ -75,8 +79,11 @@ class Timers:
         timers = self._members.get(member_id)
         if timers is None or not timers.session.is_due(token):
             return False
-        if timers.due_ms <= self._clock.monotonic_ms():
-            timers.session_set_ms = -1
+        now_ms = self._clock.monotonic_ms()
+        if timers.due_ms <= now_ms:
+            # Its end comes with the member's. Where that fails, it is tried again.
+            timers.due_ms = now_ms + TRY_AGAIN_MS
+            self._set_session(timers)
             return True
         self._set_session(timers)
         return False
@@ -90,7 +97,8 @@ class Timers:
         timers = self._members.get(member_id)
         if timers is None:
             return
-        if current.state is not MemberState.UNREVOKED:
+        # One that is away owns nothing, and has its session to come back.
+        if current.state is not MemberState.UNREVOKED or current.epoch == LEAVES_FOR_NOW_EPOCH:
             if timers.revoking_epoch is not None:
                 timers.revoking_epoch = None
                 timers.revocation.clear()

@@ -107,6 +107,8 @@ class GroupCoordinator:
             answer(JoinAnswer(code, NO_MEMBER_ID if code is UNTELLABLE else asked.member_id))
         elif isinstance(group, Group) or not group.is_empty:
             group.join(asked, answer)
+        elif asked.member_id:  # of a classic group that was here before
+            answer(JoinAnswer(NO_MEMBER, asked.member_id))
         else:
             group.retire(partial(self._join_in_its_place, group, asked, answer))
 
@@ -321,6 +323,15 @@ class GroupCoordinator:
             group = self._new(image.group_id)
             self.put(group)
             group.load(image)
+
+    def bring_back(self, image: GroupImage) -> None:
+        """An empty group that has made room for another one, of which nothing was written."""
+        self.take(image.group_id, partial(self._restored, image))
+
+    def _restored(self, image: GroupImage, group_id: str) -> Group:
+        group = self._new(group_id)
+        group.restore(image)
+        return group
 
     def ensure_group(self, group_id: str) -> None:
         """A group that is there for its offsets, if no record of the group itself was found."""

@@ -338,15 +338,16 @@ class Group(Rebalance):
                     self.fire(Event.KEPT)
         done(code)
 
-    def retire(self) -> bool:
-        """An empty group makes room for one of another kind, which is to remove its record. True:
-        it is dead, and nothing of it is written any more."""
+    def retire(self) -> GroupImage | None:
+        """An empty group makes room for one of another kind, which is to remove its record. What it
+        was: it is dead, and nothing of it is written any more. None: it is not empty."""
         with Step(self):
             if self.state is GroupState.EMPTY and not self.lost:
+                image = self._image()._replace(state_timestamp_ms=self.since_ms)
                 self.lost = True
                 self.fire(Event.DELETE)
-                return True
-        return False
+                return image
+        return None
 
     def unload(self) -> None:
         """Waiting requests get an error that sends their clients to look for the coordinator."""

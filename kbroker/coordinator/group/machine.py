@@ -183,6 +183,8 @@ class GroupReplay:
 
     def record(self, record: Record) -> None:
         try:
+            if not record.key:
+                raise RecordError("it has no key")  # of a log from elsewhere
             group_id = group_of_key(record.key)
             if group_id is None:
                 self._record_of_another(record)

@@ -121,7 +121,7 @@ class TransactionReplay:
 
     def record(self, record: Record) -> None:
         try:
-            transactional_id = decode_key(record.key)
+            transactional_id = decode_key(record.key or b"")  # none: of a log from elsewhere
             if record.value is None:
                 self._images.pop(transactional_id, None)
             else:

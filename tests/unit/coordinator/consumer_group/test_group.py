@@ -278,7 +278,7 @@ def test_an_operator_removes_members(world: World) -> None:
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert answers == [LeaveAnswer(NONE, (NONE, NONE, unknown, unknown, unknown))]
     assert world.group.is_empty
-    assert world.group._state.epoch == 5
+    assert world.group._state.epoch == 4
 
 
 # --- offsets ---

@@ -1,0 +1,85 @@
+"""A draft as parts that are written one after the other, each as one batch.
+
+A log takes no batch of more than `max.message.bytes`, 1,048,588 as it comes, and the target of a
+group of ten thousand members is more. Most drafts are one part, which is written all or not at all.
+
+Of several, the log may have only the first, after a failover or an error. So the group's epoch is
+in the first, where it changes, and that of the target has its place after the members' targets: in
+between the group's epoch is the later one, and the next heartbeat finds another target. Partitions
+have one owner all the time, whatever the targets are (`reconciliation.py`). Pure; any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from kbroker.coordinator.consumer_group.images import (
+    Change,
+    CurrentImage,
+    GroupImage,
+    Kind,
+    MemberImage,
+    PatternImage,
+    TargetEpoch,
+)
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.consumer_group.state import Draft
+
+PART_BYTES: Final = 500_000
+# So few changes are not looked at: most drafts.
+_FEW: Final = 8
+_RECORD_BYTES: Final = 150  # about, with a key of middle length and no lists
+_TOPIC_BYTES: Final = 20
+_PARTITION_BYTES: Final = 5  # and its epoch, of a byte or two each, or four
+
+
+def parts_of(
+    draft: Draft, group_id: str
+) -> Iterator[tuple[tuple[Change, ...], tuple[Change, ...]]]:
+    """The changes of each part, and what takes them back, in its order."""
+    changes = draft.changes
+    each_bytes = len(group_id)
+    if len(changes) <= _FEW or each_bytes * len(changes) + sum(map(_bytes, changes)) <= PART_BYTES:
+        yield changes, draft.undo
+        return
+    before: dict[tuple[Kind, str], Change] = {}
+    for undo in reversed(draft.undo):
+        before.setdefault((undo.kind, undo.key), undo)
+    part: list[Change] = []
+    size = 0
+    for change in sorted(changes, key=lambda each: each.kind is not Kind.GROUP):
+        bytes_more = each_bytes + _bytes(change)
+        if part and size + bytes_more > PART_BYTES:
+            yield _with_undo(part, before)
+            part, size = [], 0
+        size += bytes_more
+        part.append(change)
+    yield _with_undo(part, before)
+
+
+def _with_undo(
+    part: list[Change], before: dict[tuple[Kind, str], Change]
+) -> tuple[tuple[Change, ...], tuple[Change, ...]]:
+    undo = [before[change.kind, change.key] for change in reversed(part)]
+    return tuple(part), tuple(undo)
+
+
+def _bytes(change: Change) -> int:
+    """About how long its record is."""
+    value = change.value
+    size = _RECORD_BYTES + len(change.key)
+    if value is None or isinstance(value, GroupImage | TargetEpoch):
+        return size
+    if isinstance(value, MemberImage):
+        texts = (value.instance_id, value.rack_id, value.client_id, value.client_host)
+        size += len(value.pattern) + sum(len(text or "") for text in texts)
+        return size + sum(map(len, value.topics)) + 2 * len(value.topics)
+    if isinstance(value, PatternImage):
+        return size + sum(map(len, value.topics)) + 2 * len(value.topics)
+    if isinstance(value, CurrentImage):
+        for part in (value.assigned, value.revoking):
+            size += sum(_TOPIC_BYTES + 2 * _PARTITION_BYTES * len(some) for some in part.values())
+        return size
+    return size + sum(_TOPIC_BYTES + _PARTITION_BYTES * len(some) for some in value.values())
