@@ -220,7 +220,7 @@ class ConsumerGroup(Steps):
             if draft.changes:
                 self._changed_ms = self._around.clock.monotonic_ms()
 
-    def _taken_back(self) -> None:
+    def _patterns_unwritten(self) -> None:
         self._looks.unwritten()
 
     # --- timers -----------------------------------------------------------------------------------

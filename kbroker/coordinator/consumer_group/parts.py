@@ -40,8 +40,10 @@ def parts_of(
 ) -> Iterator[tuple[tuple[Change, ...], tuple[Change, ...]]]:
     """The changes of each part, and what takes them back, in its order."""
     changes = draft.changes
-    each_bytes = len(group_id)
-    if len(changes) <= _FEW or each_bytes * len(changes) + sum(map(_bytes, changes)) <= PART_BYTES:
+    sizes: list[int] = []
+    if len(changes) > _FEW:
+        sizes = [len(group_id) + _bytes(change) for change in changes]
+    if sum(sizes) <= PART_BYTES:
         yield changes, draft.undo
         return
     before: dict[tuple[Kind, str], Change] = {}
@@ -49,14 +51,19 @@ def parts_of(
         before.setdefault((undo.kind, undo.key), undo)
     part: list[Change] = []
     size = 0
-    for change in sorted(changes, key=lambda each: each.kind is not Kind.GROUP):
-        bytes_more = each_bytes + _bytes(change)
+    in_order = sorted(zip(changes, sizes, strict=True), key=lambda each: _is_later(each[0]))
+    for change, bytes_more in in_order:
         if part and size + bytes_more > PART_BYTES:
             yield _with_undo(part, before)
             part, size = [], 0
         size += bytes_more
         part.append(change)
     yield _with_undo(part, before)
+
+
+def _is_later(change: Change) -> bool:
+    """Than the group's epoch."""
+    return change.kind is not Kind.GROUP
 
 
 def _with_undo(

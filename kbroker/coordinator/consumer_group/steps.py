@@ -140,8 +140,8 @@ class Steps:
     def _replaces(self) -> list[Record]:
         return [] if self._instead_of is None else [(group_key(self.group_id), None)]
 
-    def _taken_back(self) -> None:
-        """Changes were not written; what has led to them is to be found again."""
+    def _patterns_unwritten(self) -> None:
+        """Topics of patterns were found, and not written: they are to be found again."""
         raise NotImplementedError
 
     # The timers' ends, which take the lock.
@@ -286,7 +286,8 @@ class Steps:
         if self.lost:
             return
         self._seen = None
-        self._taken_back()
+        if any(change.kind is Kind.PATTERN for change in undone):
+            self._patterns_unwritten()
         if code is not ErrorCode.NOT_COORDINATOR:  # which is how a group moves to another broker
             message = "a change of group %s cannot be written, and is taken back: %s"
             cause = f"unwritten {code.name}"
