@@ -106,6 +106,8 @@ JSON_DEPTH_MAX: Final = 16
 JWKS_BYTES_MAX: Final = 1024 * 1024
 JWKS_KEYS_MAX: Final = 1_000
 JWKS_FETCH_MS_MAX: Final = 30_000
+# Between two fetches, however little the settings say.
+JWKS_REFRESH_MS_MIN: Final = 1_000
 
 # --- Sessions -------------------------------------------------------------------------------------
 

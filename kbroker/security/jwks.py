@@ -4,8 +4,7 @@ Of a set those are used that are public keys of RSA (2048 to 8192 bits) or of on
 curves, are for signatures, and say no other algorithm. A symmetric key is never used: its set is
 public. Others are left out, since a server may have keys for other ends, too.
 
-`KeyError`s are not raised: `candidates` has none for a `kid` that is not there. Immutable; any
-thread. Needs `cryptography`.
+`candidates` has none for a `kid` that is not there. Immutable; any thread. Needs `cryptography`.
 """
 
 from __future__ import annotations
@@ -22,6 +21,10 @@ _RSA_BITS: Final = range(2048, 8192 + 1)
 _EXPONENT_BITS_MAX: Final = 32
 _TRIED_MAX: Final = 8
 _CURVE_NAMES: Final = {"P-256": "secp256r1", "P-384": "secp384r1", "P-521": "secp521r1"}
+
+
+class NoKeysError(TokenError):
+    """It is a set of keys, and none of them can be used."""
 
 
 class Key(NamedTuple):
@@ -43,14 +46,17 @@ class KeySet(NamedTuple):
         return [key for key, _ in zip(fitting, range(_TRIED_MAX), strict=False)]
 
 
+NO_KEYS: Final = KeySet(())
+
+
 def parse_key_set(data: bytes) -> KeySet:
-    """TokenError: it is no set of keys, or has none that can be used."""
+    """TokenError: it is no set of keys; NoKeysError: it has none that can be used."""
     listed = parse_object(data, "the set of keys").get("keys")
     if not isinstance(listed, list) or len(listed) > JWKS_KEYS_MAX:
         raise TokenError(f"the set has no list of at most {JWKS_KEYS_MAX} keys")
     found = [key for each in listed if (key := _key(each)) is not None]
     if not found:
-        raise TokenError(f"of its {len(listed)} keys none is for signatures of RSA or EC")
+        raise NoKeysError(f"of its {len(listed)} keys none is for signatures of RSA or EC")
     return KeySet(tuple(found))
 
 

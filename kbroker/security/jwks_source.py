@@ -6,7 +6,8 @@
 The keys are fetched at the start and every `refresh_ms`. A token of a key that is not there has
 them fetched at once, but not within the back-off after the last attempt, which doubles as long as
 attempts fail or bring nothing new. Keys that cannot be fetched stay those that are known, and a
-line says so. One attempt is under way at a time; after JWKS_FETCH_MS_MAX it is interrupted.
+line says so; where the server has withdrawn all of them, none is known any more. One attempt is
+under way at a time; after JWKS_FETCH_MS_MAX it is interrupted.
 
 `now` and `missing` on any thread, without waiting; the lock is a leaf.
 """
@@ -19,9 +20,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kbroker.failures import Failures
-from kbroker.limits import JWKS_FETCH_MS_MAX
+from kbroker.limits import JWKS_FETCH_MS_MAX, JWKS_REFRESH_MS_MIN
 from kbroker.log_lines import LogLines
-from kbroker.security.jwks import KeySet, parse_key_set
+from kbroker.security.jwks import NO_KEYS, KeySet, NoKeysError, parse_key_set
 from kbroker.security.jwks_fetch import JwksError, JwksFetch
 from kbroker.security.jws import TokenError
 
@@ -46,7 +47,7 @@ class JwksSource:
     ) -> None:
         """`run` has a call made on a thread of this name."""
         self.url: Final = url
-        self._refresh_ms = max(1, refresh_ms)
+        self._refresh_ms = max(JWKS_REFRESH_MS_MIN, refresh_ms)
         self._backoff_ms, self._backoff_max_ms = max(1, backoff_ms), max(1, backoff_max_ms)
         self._run = run or _on_a_thread
         self._lock = threading.Lock()
@@ -106,6 +107,8 @@ class JwksSource:
         trouble = ""
         try:
             keys = parse_key_set(fetch.read())
+        except NoKeysError as error:
+            keys, trouble = NO_KEYS, str(error)
         except (JwksError, TokenError) as error:
             trouble = str(error)
         except Exception as error:
@@ -125,7 +128,11 @@ class JwksSource:
             if self._clock is not None:
                 self._next_ms = self._clock.monotonic_ms() + self._pause_ms
         if trouble:
-            kept = "there are none yet" if self._keys is None else "those that are known stay"
+            kept = "those that are known stay"
+            if self._keys is None:
+                kept = "there are none yet"
+            elif not self._keys.keys:
+                kept = "and no token is accepted"
             lines.write(
                 logging.WARNING, self.url, "keys of tokens cannot be fetched from %s, %s: %s",
                 self.url, kept, trouble,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import http.server
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -255,6 +257,68 @@ def test_a_server_that_does_not_answer_is_given_up(server: Server) -> None:
         late.read()
 
 
+def test_a_server_that_drips_is_given_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the headers are read: http.client has no connection any more then."""
+    reads, over = threading.Event(), threading.Event()
+    read_body = http.client.HTTPResponse.read
+
+    def read_and_say(response: http.client.HTTPResponse, size: int) -> bytes:
+        reads.set()
+        return read_body(response, size)
+
+    def drip(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        while not over.wait(0.1):
+            handler.wfile.write(b" ")
+
+    monkeypatch.setattr(http.client.HTTPResponse, "read", read_and_say)
+    server.answer = drip
+    fetch = JwksFetch(server.url)
+    said: list[str] = []
+
+    def read() -> None:
+        try:
+            fetch.read()
+        except JwksError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    assert reads.wait(60)
+    fetch.interrupt()
+    thread.join(20)
+    over.set()
+    assert said == ["it takes too long"]
+
+
+def test_a_connection_that_is_made_too_late_is_not_used(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = JwksFetch(server.url)
+    connect = http.client.HTTPConnection.connect
+
+    def connect_late(connection: http.client.HTTPConnection) -> None:
+        fetch.interrupt()
+        connect(connection)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect_late)
+    with pytest.raises(JwksError, match="it takes too long"):
+        fetch.read()
+    assert server.asked == 0
+
+
+def test_a_pipe_is_no_file_of_keys(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, Path("/dev/zero")):
+        with pytest.raises(JwksError):
+            JwksFetch(path.as_uri()).read()
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/keys", "file:/nowhere/keys", "file:/"])
 def test_an_address_that_cannot_be_reached(url: str) -> None:
     with pytest.raises(JwksError):
@@ -315,10 +379,40 @@ def test_keys_that_cannot_be_fetched_stay(source: Source, caplog: pytest.LogCapt
     source.write("a")
     source.elapse(10_000)
     assert source.run() == 1 and source.known() == ["a"]
-    for damaged in (b"", b"{}", b'{"keys":[]}'):
+    for damaged in (b"", b"{}", b"<html></html>"):
         source.path.write_bytes(damaged)
         source.elapse(10_000)
         assert source.run() == 1 and source.known() == ["a"]
+
+
+def test_keys_that_the_server_withdraws_are_gone(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.write("a")
+    source.source.start(source.clock, source.timer.call_later)
+    assert source.run() == 1 and source.known() == ["a"]
+    source.path.write_bytes(b'{"keys":[]}')
+    source.elapse(10_000)
+    assert source.run() == 1 and source.known() == []
+    assert "no token is accepted: of its 0 keys none is for signatures" in caplog.text
+    source.path.write_bytes(b"")
+    source.elapse(10_000)
+    assert source.run() == 1 and source.known() == []
+    source.write("b")
+    source.elapse(10_000)
+    assert source.run() == 1 and source.known() == ["b"]
+
+
+def test_a_refresh_time_of_nothing_is_no_storm(source: Source) -> None:
+    source.write("a")
+    run = source.pending.append
+    source.source = JwksSource(source.path.as_uri(), -1, 0, 0, lambda _, call: run(call))
+    source.source.start(source.clock, source.timer.call_later)
+    fetched = source.run()
+    for _ in range(1_000):
+        source.elapse(1)
+        fetched += source.run()
+    assert fetched == 2
 
 
 def test_a_missing_key_has_them_fetched_with_pauses_that_grow(source: Source) -> None:
