@@ -70,8 +70,9 @@ def parse_jws(token: str) -> Jws:
         raise TokenError("its header asks for an extension")
     if key_id is not None and (not isinstance(key_id, str) or len(key_id) > JWS_ID_CHARS_MAX):
         raise TokenError("its kid is no short text")
+    payload, signature = decoded(parts[1]), decoded(parts[2])  # both are ASCII, then
     signed = f"{parts[0]}.{parts[1]}".encode("ascii")
-    return Jws(algorithm, key_id, decoded(parts[1]), signed, decoded(parts[2]))
+    return Jws(algorithm, key_id, payload, signed, signature)
 
 
 def is_signed(jws: Jws, key: PublicKey) -> bool:

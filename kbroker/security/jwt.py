@@ -21,6 +21,7 @@ from kbroker.security.jws import TokenError, is_signed, parse_jws, parse_object
 _MS_PER_S: Final = 1000
 _LATEST_S: Final = 253_402_300_799  # the end of the year 9999
 _SCOPES_MAX: Final = 1_000
+_LONG: Final = f"it has more than {OAUTH_TOKEN_BYTES_MAX} characters"
 
 
 class Claims(NamedTuple):
@@ -54,7 +55,7 @@ class JwtValidator(NamedTuple):
     def accept(self, token: str) -> Accepted:
         """TokenError: why not."""
         if len(token) > OAUTH_TOKEN_BYTES_MAX:
-            raise TokenError(f"it has {len(token)} characters")
+            raise TokenError(_LONG)
         jws = parse_jws(token)
         keys = self.keys()
         if keys is None:
