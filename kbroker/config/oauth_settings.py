@@ -107,7 +107,9 @@ def check_url(security: ListenerSecurity, key: str, url: str, schemes: tuple[str
         port_is_one = parts.port is None or parts.port > 0
     except ValueError:
         parts, port_is_one = urlsplit(""), False
-    is_place = bool(parts.path) if parts.scheme == _FILE else bool(parts.hostname)
+    is_place = bool(parts.hostname)
+    if parts.scheme == _FILE:  # of this machine
+        is_place = bool(parts.path) and parts.netloc in ("", "localhost")
     if parts.scheme not in schemes or not is_place or not port_is_one or "@" in parts.netloc:
         raise ConfigError(
             f"{key} of {security.name} is no URL with {', '.join(schemes)}",

@@ -21,6 +21,7 @@ from kbroker.security.jws import TokenError
 from kbroker.security.jwt import Claims, JwtValidator
 
 if TYPE_CHECKING:
+    from kbroker.config.listener_security import ListenerSecurity
     from kbroker.config.oauth_settings import OAuthSettings
     from kbroker.purgatory.timer import CallLater
     from kbroker.security.oauth_server import Validator
@@ -45,12 +46,17 @@ class OAuth:
         for source in self._sources.values():
             source.start(clock, call_later)
 
-    def validator(self, settings: OAuthSettings) -> Validator:
+    def validator(self, security: ListenerSecurity, settings: OAuthSettings) -> Validator:
         """ConfigError: its keys are in a file that cannot be read."""
         claims = Claims(
             settings.subject, settings.scope, frozenset(settings.audiences), settings.issuer,
             settings.skew_s,
         )  # fmt: skip
+        if not security.uses_tls:
+            self._say(
+                f"{security.name} takes bearer tokens without TLS: a program that reads one on its"
+                " way can log in with it"
+            )
         if settings.url.startswith(_HTTP):
             self._say(f"{settings.url} is read without TLS: who is between can let anyone in")
         source = self._source(settings)

@@ -115,7 +115,7 @@ class Sasl:
             self._oauth = OAuth()
             if self._started is not None:
                 self._oauth.start(*self._started)
-        return partial(OAuthServer, self._oauth.validator(settings))
+        return partial(OAuthServer, self._oauth.validator(security, settings))
 
 
 def _secured(config: BrokerConfig) -> list[ListenerSecurity]:

@@ -97,6 +97,7 @@ def test_users_in_a_file(tmp_path: Path) -> None:
         ({**OAUTH, JWKS_URL: "https://h:x/k", ALLOWED_URLS: "https://h:x/k"}, "is no URL"),
         ({**OAUTH, JWKS_URL: "https://[h/k", ALLOWED_URLS: "https://[h/k"}, "is no URL"),
         ({**OAUTH, JWKS_URL: "file:", ALLOWED_URLS: "file:"}, "is no URL"),
+        ({**OAUTH, JWKS_URL: "file://h/k", ALLOWED_URLS: "file://h/k"}, "is no URL"),
         ({**OAUTH, OAUTH_KEY: f"{OAUTHBEARER_MODULE} required;"}, "no keys to check tokens by"),
     ],
 )

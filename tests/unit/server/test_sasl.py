@@ -24,6 +24,7 @@ from kbroker.security.scram_messages import parse_server_first
 from kbroker.security.scram_server import ScramServer
 from kbroker.server.sasl import Sasl
 from kbroker.server.sasl_listeners import uses_sasl, with_sasl
+from tests.support.bearer_tokens import Signer, key_set
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 KEY = "listener.name.out.plain.sasl.jaas.config"
@@ -153,3 +154,17 @@ def test_without_such_a_listener_nothing_is_taken_out(store: EmbeddedStore) -> N
     nothing: Any = None
     dynamic: Any = Dynamic
     assert with_sasl(dispatch, nothing, nothing, nothing, dynamic, nothing) is dispatch
+
+
+def test_what_is_said_about_bearer_tokens(
+    store: EmbeddedStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes(key_set(Signer()))
+    settings = {
+        "listener.name.out.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.out.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": file.as_uri(),
+        "kbroker.oauthbearer.allowed.urls": file.as_uri(),
+    }
+    sasl_of(load(**settings), store)
+    assert "OUT takes bearer tokens without TLS" in caplog.text
