@@ -520,7 +520,7 @@ class Fields:
     def __init__(self, path: str, data: bytes, newest: int = _VERSION) -> None:
         self.path = path
         try:
-            fields = json.loads(data)
+            fields = json.loads(data.decode())  # of bytes, it takes halves of surrogate pairs
             if b"\\u" in data:  # half a surrogate pair is text in JSON, and nowhere else
                 json.dumps(fields, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:

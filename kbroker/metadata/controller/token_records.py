@@ -68,7 +68,7 @@ def decode_token(path: str, data: bytes) -> DelegationToken:
         token_id,
         owner,
         requester,
-        tuple(_principal(fields, each) for each in renewers),
+        tuple(_principal(fields, each, may_lack_name=True) for each in renewers),
         fields.integer("issueTimestamp", 0, INT64_MAX),
         fields.integer("maxTimestamp", 0, INT64_MAX),
         fields.integer("expiryTimestamp", 0, INT64_MAX),
@@ -88,13 +88,14 @@ def _quoted(principal: Principal) -> str:
     return quote(str(principal), safe="").replace("~", "%7E")
 
 
-def _principal(fields: Fields, text: object) -> Principal:
+def _principal(fields: Fields, text: object, *, may_lack_name: bool = False) -> Principal:
+    """A client may name a renewer that has no name; an owner has one."""
     if not isinstance(text, str):
         raise fields.damaged("a principal is no text")
     try:
         kind, colon, name = unquote_to_bytes(text.replace("+", " ")).decode().partition(":")
-    except UnicodeDecodeError:
+    except UnicodeError:
         raise fields.damaged("a principal is not UTF-8") from None
-    if not colon or not kind or not name:
+    if not colon or not kind or not (name or may_lack_name):
         raise fields.damaged("a principal is not TYPE:NAME")
     return Principal(kind, name)
