@@ -92,6 +92,9 @@ SCRAM_MESSAGE_BYTES_MAX: Final = 16 * 1024
 TOKENS_MAX: Final = 50_000
 TOKENS_OF_OWNER_MAX: Final = 5_000
 TOKEN_PRINCIPALS_BYTES_MAX: Final = 4_096
+# Memory that they take at each broker, about: a principal of six bytes takes 200.
+TOKENS_BYTES_MAX: Final = 64 * 1024 * 1024
+TOKENS_OF_OWNER_BYTES_MAX: Final = 8 * 1024 * 1024
 
 # A message of OAUTHBEARER, the token in it, and its extensions. More: the login fails.
 OAUTH_MESSAGE_BYTES_MAX: Final = 64 * 1024

@@ -18,6 +18,9 @@ from kbroker.security.session import Principal
 
 USER: Final = "User"
 _ID_BYTES: Final = 16
+# Of memory, about: a token and its place in tables, and a principal of it without its name.
+_TOKEN_BYTES: Final = 500
+_PRINCIPAL_BYTES: Final = 200
 
 
 class DelegationToken(NamedTuple):
@@ -41,7 +44,14 @@ class DelegationToken(NamedTuple):
 
     def is_own(self, principal: Principal) -> bool:
         """Whether it is described without a right to it."""
-        return self.may_renew(principal) or same(principal) == self.requester
+        wanted = same(principal)
+        return wanted in (self.owner, self.requester) or wanted in self.renewers
+
+    @property
+    def size_bytes(self) -> int:
+        """Of memory, about."""
+        principals = (self.owner, self.requester, *self.renewers)
+        return _TOKEN_BYTES + sum(_PRINCIPAL_BYTES + len(str(each)) for each in principals)
 
     @property
     def until_ms(self) -> int:

@@ -18,7 +18,6 @@ On the controller's thread only; no lock.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -28,7 +27,9 @@ from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.limits import (
     NOTICES_KEPT_MAX,
     TOKEN_PRINCIPALS_BYTES_MAX,
+    TOKENS_BYTES_MAX,
     TOKENS_MAX,
+    TOKENS_OF_OWNER_BYTES_MAX,
     TOKENS_OF_OWNER_MAX,
 )
 from kbroker.log_lines import first_few
@@ -188,8 +189,14 @@ class TokenChanges:
             raise _too_much(f"{reason} {TOKEN_PRINCIPALS_BYTES_MAX}")
         if len(self._tokens) >= TOKENS_MAX:
             raise _too_much(f"there are {TOKENS_MAX} tokens, the most")
-        if self._index.of_owner(token.owner) >= TOKENS_OF_OWNER_MAX:
+        held = self._index.of_owner(token.owner)
+        if held.tokens >= TOKENS_OF_OWNER_MAX:
             raise _too_much(f"its owner has {TOKENS_OF_OWNER_MAX} tokens, the most")
+        if held.size_bytes + token.size_bytes > TOKENS_OF_OWNER_BYTES_MAX:
+            room = f"with their principals, and there is room for {TOKENS_OF_OWNER_BYTES_MAX}"
+            raise _too_much(f"the tokens of its owner take {held.size_bytes} bytes {room}")
+        if self._index.size_bytes + token.size_bytes > TOKENS_BYTES_MAX:
+            raise _too_much(f"all tokens take {self._index.size_bytes} bytes, the most")
 
     def _renew(self, nodes: MetadataNodes, event: RenewToken, secret: str) -> DelegationToken:
         """KafkaError: in the order of Apache Kafka 4.3."""
@@ -230,7 +237,7 @@ class TokenChanges:
         try:
             self._write(nodes, [Set(token_path(token.token_id), encode_token(after))], after)
         except MultiError as error:
-            if not isinstance(error.cause, NoNodeError):
+            if not _is_gone(error, token_path(token.token_id)):
                 raise
             # Another program has removed it meanwhile.
             self._publish({token.token_id: None})
@@ -259,7 +266,7 @@ class TokenChanges:
             if not isinstance(error.cause, NoNodeError):
                 raise
             for unit in units:
-                with _unless_gone():
+                with _unless_gone(unit[0].path):
                     nodes.write([unit])
         self._publish(dict.fromkeys(gone))
 
@@ -315,10 +322,20 @@ class TokenChanges:
             self._publish(changed)
             log.info("tokens have changed in the store: %s", first_few(sorted(changed)))
         for number in there[: max(0, len(there) - NOTICES_KEPT_MAX)]:
-            with _unless_gone():
+            with _unless_gone(_notice_path(number)):
                 nodes.write([[Delete(_notice_path(number))]])
             self._known.discard(number)
         return True
+
+
+class _Held(NamedTuple):
+    """Of one owner."""
+
+    tokens: int = 0
+    size_bytes: int = 0
+
+
+_NOTHING: Final = _Held()
 
 
 class _Index:
@@ -329,12 +346,15 @@ class _Index:
         self._secret = ""
         self._ids: dict[bytes, str] = {}  # by HMAC; some are of tokens that are gone
         self._missing: set[str] = set()  # whose HMAC is not made yet
-        self._owners: Counter[Principal] = Counter()
+        self._owners: dict[Principal, _Held] = {}
+        self.size_bytes = 0
 
     def follow(self, tokens: Mapping[str, DelegationToken]) -> None:
         if tokens is not self._seen:
             self._seen = tokens
-            self._owners = Counter(each.owner for each in tokens.values())
+            self._owners, self.size_bytes = {}, 0
+            for each in tokens.values():
+                self._count(each, 1)
             self._ids, self._missing = {}, {*tokens}
 
     def change(
@@ -349,14 +369,25 @@ class _Index:
         for token_id, token in changed.items():
             known = before.get(token_id)
             if known is not None:
-                self._owners[known.owner] -= 1
+                self._count(known, -1)
             if token is not None:
-                self._owners[token.owner] += 1
+                self._count(token, 1)
                 self._missing.add(token_id)
+            else:
+                self._missing.discard(token_id)
         self._seen = after
 
-    def of_owner(self, owner: Principal) -> int:
-        return self._owners[owner]
+    def of_owner(self, owner: Principal) -> _Held:
+        return self._owners.get(owner, _NOTHING)
+
+    def _count(self, token: DelegationToken, times: int) -> None:
+        size_bytes = times * token.size_bytes
+        self.size_bytes += size_bytes
+        held = self.of_owner(token.owner)
+        if held.tokens + times:
+            self._owners[token.owner] = _Held(held.tokens + times, held.size_bytes + size_bytes)
+        else:
+            del self._owners[token.owner]
 
     def by_hmac(self, hmac: bytes, secret: str) -> str | None:
         if secret != self._secret or len(self._ids) > 2 * len(self._seen) + _SWEPT_AT_ONCE_MAX:
@@ -368,13 +399,18 @@ class _Index:
 
 
 @contextmanager
-def _unless_gone() -> Iterator[None]:
+def _unless_gone(path: str) -> Iterator[None]:
     """A write whose node another program has removed meanwhile."""
     try:
         yield
     except MultiError as error:
-        if not isinstance(error.cause, NoNodeError):
+        if not _is_gone(error, path):
             raise
+
+
+def _is_gone(error: MultiError, path: str) -> bool:
+    """Whether it is this node that is not there, and not the folder of notices."""
+    return isinstance(error.cause, NoNodeError) and error.cause.path == path
 
 
 def _notices(store: MetadataStore) -> list[int]:

@@ -27,7 +27,7 @@ from kbroker.metadata.controller.token_changes import (
     TokenChanges,
 )
 from kbroker.metadata.image import ClusterImage
-from kbroker.metadata.store.base import Check
+from kbroker.metadata.store.base import Check, MultiError
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.protocol.wire import ProtocolError
 from kbroker.security.delegation_token import DelegationToken, hmac_of, new_token_id
@@ -45,10 +45,11 @@ TOKEN_SETTINGS: dict[str, Any] = {
 }
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 PRINCIPALS = st.builds(Principal, TEXTS.filter(lambda text: ":" not in text), TEXTS, st.just(False))
+RENEWERS = PRINCIPALS | st.just(Principal("User", ""))
 TIMES = st.integers(0, 2**63 - 1)
 TOKENS = st.builds(
     DelegationToken, st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True), PRINCIPALS, PRINCIPALS,
-    st.lists(PRINCIPALS, max_size=3).map(tuple), TIMES, TIMES, TIMES,
+    st.lists(RENEWERS, max_size=3).map(tuple), TIMES, TIMES, TIMES,
 )  # fmt: skip
 
 
@@ -261,6 +262,54 @@ def test_tokens_are_bounded(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(tokens.create(owner=EVE), DelegationToken)
 
 
+def test_memory_of_tokens_is_bounded(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Principals with short names take far more memory than text."""
+    refused = ErrorCode.POLICY_VIOLATION
+    many = (Principal("User", "x"),) * 600
+    size = tokens.create(renewers=many).size_bytes
+    assert size > 600 * 200
+    monkeypatch.setattr(token_changes, "TOKENS_OF_OWNER_BYTES_MAX", 2 * size)
+    monkeypatch.setattr(token_changes, "TOKENS_BYTES_MAX", 3 * size)
+    second = tokens.create(renewers=many)
+    assert tokens.create(renewers=many) is refused
+    third = tokens.create(owner=EVE, requester=EVE, renewers=many)
+    assert tokens.create(owner=BOB, renewers=many) is refused
+    tokens.expire(second)
+    assert isinstance(tokens.create(renewers=many), DelegationToken)
+    tokens.load()  # they are counted again
+    assert tokens.create(owner=BOB, renewers=many) is refused
+    tokens.expire(third, by=EVE)
+    assert isinstance(tokens.create(owner=BOB, renewers=many), DelegationToken)
+
+
+def test_tokens_that_have_gone_leave_nothing(tokens: Tokens) -> None:
+    """Also where none is ever renewed."""
+    for number in range(20):
+        tokens.create(owner=Principal("User", str(number)), lifetime_ms=5)
+    tokens.clock.advance(6)
+    tokens.changes.handle(tokens.nodes, SweepTokens())()
+    index = tokens.changes._index
+    assert not index._missing and not index._owners and index.size_bytes == 0
+
+
+def test_a_renewer_without_a_name_is_kept(tokens: Tokens) -> None:
+    token = tokens.create(renewers=(Principal("User", ""), BOB))
+    tokens.load()
+    assert tokens.known == {token.token_id: token}
+
+
+def test_a_token_stays_where_its_notice_cannot_be_written(tokens: Tokens) -> None:
+    """A token that is removed here alone would be back with the next controller."""
+    token = tokens.create()
+    for each in tokens.store.children(token_records.CHANGES):
+        tokens.store.delete(f"{token_records.CHANGES}/{each}")
+    tokens.store.delete(token_records.CHANGES)
+    for ask in (tokens.expire, tokens.renew):
+        with pytest.raises(MultiError):
+            ask(token)
+    assert tokens.known == {token.token_id: token}
+
+
 def test_tokens_that_are_over_are_removed(tokens: Tokens) -> None:
     short = [tokens.create(lifetime_ms=5) for _ in range(3)]
     stays = tokens.create()
@@ -333,6 +382,7 @@ DAMAGED = {
     "a later version": b'{"version":4}',
     "no owner": b'{"version":1}',
     "another id": token_records.encode_token(DelegationToken("y", ANNA, ANNA, (), 1, 2, 3)),
+    "half a surrogate pair": b'{"version":3,"tokenId":"x","owner":"User:\xed\xa0\x80"}',
     "nested": b'{"version":3,"owner":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
 }
 
