@@ -6,9 +6,10 @@ after it, are ordinary requests of an open channel: cold ones, so that the chann
 them before they are answered, and their answers come after those of all earlier requests. The
 network core ends a connection whose session is over when its next request comes.
 
-A client must come back with the same mechanism and as the same principal. A start that is earlier
-than a second after the last one, or in a session without a lifetime, is no start: it gets the
-ILLEGAL_SASL_STATE of any other open channel (`sasl_state.py`).
+A client must come back with the same mechanism and as the same principal, and not with a delegation
+token where it came without one. A start that is earlier than a second after the last one, or in a
+session without a lifetime, is no start: it gets the ILLEGAL_SASL_STATE of any other open channel
+(`sasl_state.py`).
 
 Any handler thread; the lock is a leaf. A session is forgotten some time after it is over, since a
 closed connection is not reported here; of too many the oldest is forgotten, and its client has to
@@ -140,6 +141,10 @@ class Reauthentication:
         if (before.type, before.name) != ("User", login.name):
             why = _other_principal(before, login)
             return self._denied(session, request, why, table, version, login.name)
+        if login.by_token and not before.by_token:
+            # The channel would stay one that may create tokens, also when the password has gone.
+            why = _BY_TOKEN
+            return self._denied(session, request, why, table, version, login.name)
         self._renew(session, request, answer or b"", login)
         return True
 
@@ -177,6 +182,11 @@ class Reauthentication:
         body = response.encode(version)
         self._authentication.refuse(request, body, why, again=True, claimed=claimed)
         return True
+
+
+_BY_TOKEN: Final = (
+    "Cannot change to a delegation token during re-authentication of a session that began without"
+)
 
 
 def _other_principal(before: Principal, login: Login) -> str:

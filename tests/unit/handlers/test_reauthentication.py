@@ -25,7 +25,8 @@ HANDSHAKE, AUTHENTICATE = messages.sasl_handshake, messages.sasl_authenticate
 
 
 class Named:
-    """Lets every name in, until a time, if it has one: "alice", "alice 1000"; not "eve"."""
+    """Lets every name in, until a time, if it has one: "alice", "alice 1000"; not "eve". "token" is
+    one of alice."""
 
     def __init__(self) -> None:
         self.login: Login | None = None
@@ -33,11 +34,13 @@ class Named:
 
     def evaluate(self, token: bytes) -> bytes:
         name, _, expires = token.decode().partition(" ")
+        by_token = name == "token"
+        name = "alice" if by_token else name
         if name == "hello":
             return b"welcome"
         if name == "eve":
             raise CredentialsError("not eve")
-        self.login = Login(name, expires_ms=int(expires) if expires else None)
+        self.login = Login(name, by_token, int(expires) if expires else None)
         return b"bye"
 
 
@@ -257,6 +260,27 @@ def test_another_principal(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     assert (answer.error_code, answer.error_message) == (58, text)
     assert f"Failed re-authentication with 127.0.0.1 ({text})" in caplog.text
     assert rig.authentication.counts()["SECURE"].failed_again == 1
+
+
+def test_a_session_of_a_password_does_not_go_on_by_a_token(rig: Rig) -> None:
+    """It may create tokens, which one that a token has opened may not: it would do so for ever, also
+    when the password has gone."""
+    rig.open()
+    rig.advance(5_000)
+    rig.name()
+    answer = refused(rig, rig.token(b"token"), AUTHENTICATE, 2)
+    assert answer.error_code == 58 and "delegation token" in answer.error_message
+
+
+def test_a_session_of_a_token_goes_on_by_either(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Request, "principal", ALICE._replace(by_token=True))
+    rig.open(b"token")
+    for token in (b"token", b"alice"):
+        rig.advance(5_000)
+        rig.name()
+        assert body_of(rig.token(token), AUTHENTICATE, 2, "renew").error_code == 0
 
 
 def test_another_mechanism_fails_with_its_token(rig: Rig) -> None:
