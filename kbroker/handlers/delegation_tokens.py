@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.authorization import may
+from kbroker.handlers.authorization import denied, may
 from kbroker.metadata.controller.token_changes import (
     SECRET,
     CreateToken,
@@ -36,7 +36,7 @@ from kbroker.security.rights import Operation, ResourceType
 from kbroker.security.session import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
@@ -170,32 +170,28 @@ def handle_describe(services: Services, call: Call[describe_delegation_token.Req
 
 def _to_describe(
     services: Services, call: Call[describe_delegation_token.Request]
-) -> Iterator[DelegationToken]:
-    """Those that were asked for and that the client may see."""
+) -> list[DelegationToken]:
+    """Those that were asked for and that the client may see. The authorizer is asked twice, about
+    all owners and then about all tokens that are left, and not once for each."""
     principal = call.session.principal
     asked = call.message.owners
     owners = None if asked is None else {
         Principal(each.principal_type, each.principal_name) for each in asked
     }  # fmt: skip
-    rights: dict[Principal, bool] = {}  # to the tokens of an owner
-    for token in services.controller.image.tokens.values():
-        concerned = (token.owner, token.requester, *token.renewers)
-        if owners is not None and owners.isdisjoint(concerned):
-            continue
-        if token.is_own(principal) or _may_describe(services, call, token, rights):
-            yield token
-
-
-def _may_describe(
-    services: Services, call: Call[Any], token: DelegationToken, rights: dict[Principal, bool]
-) -> bool:
-    if token.owner not in rights:
-        operation, type_ = Operation.DESCRIBE_TOKENS, ResourceType.USER
-        rights[token.owner] = may(services, call, operation, type_, str(token.owner), quiet=True)
-    if rights[token.owner]:
-        return True
-    type_ = ResourceType.DELEGATION_TOKEN
-    return may(services, call, Operation.DESCRIBE, type_, token.token_id, quiet=True)
+    wanted = [
+        token
+        for token in services.controller.image.tokens.values()
+        if owners is None
+        or not owners.isdisjoint((token.owner, token.requester, *token.renewers))
+    ]
+    others = [token for token in wanted if not token.is_own(principal)]
+    owners_of_others = dict.fromkeys(str(token.owner) for token in others)
+    operation, type_ = Operation.DESCRIBE_TOKENS, ResourceType.USER
+    hidden = denied(services, call, operation, type_, owners_of_others, quiet=True)
+    left = [token.token_id for token in others if str(token.owner) in hidden]
+    operation, type_ = Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN
+    unseen = denied(services, call, operation, type_, left, quiet=True)
+    return [token for token in wanted if token.token_id not in unseen]
 
 
 def _not_at_the_door(call: Call[Any]) -> ErrorCode | None:

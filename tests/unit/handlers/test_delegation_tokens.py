@@ -247,6 +247,23 @@ def test_a_described_token(broker: TokenBroker, version: int) -> None:
     assert [each.principal_name for each in found.renewers] == ["bob", "eve"]
 
 
+def test_the_authorizer_is_asked_about_all_tokens_at_once(
+    broker: TokenBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(20):
+        broker.made(BOB)
+    asked = []
+    authorize = AclAuthorizer.authorize
+
+    def count(self: AclAuthorizer, *args: Any, **more: Any) -> Any:
+        asked.append(args)
+        return authorize(self, *args, **more)
+
+    monkeypatch.setattr(AclAuthorizer, "authorize", count)
+    broker.authorize()
+    assert broker.listed(EVE) == [] and len(asked) == 2
+
+
 def test_many_owners_take_no_more_time_than_tokens_do(broker: TokenBroker) -> None:
     for _ in range(20):
         broker.made()
