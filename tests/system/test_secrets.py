@@ -1,7 +1,8 @@
-"""Five secrets, and everything that a broker and our commands write: none of them is in it.
+"""Some secrets, and everything that a broker and our commands write: none of them is in it.
 
-A broker is given a key store's password, a password of SCRAM, one of PLAIN, a private key as text
-and a JAAS text. Its loggers write all that they can; its clients log in, rightly and wrongly, alter
+A broker is given a key store's password, a password of SCRAM, one of PLAIN, a private key as text,
+a JAAS text and the secret of delegation tokens; clients come with such a token and with bearer
+tokens. Its loggers write all that they can; its clients log in, rightly and wrongly, alter
 and describe settings, and send what is malformed; its pages are read; starts fail because of these
 secrets. Then the log, the audit log, files, answers, pages, arguments and what commands printed are
 searched for them, as they are and in base64 and hexadecimal.
@@ -16,6 +17,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -30,11 +32,15 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kbroker.cli.main import main
 from kbroker.errors import UserError
 from kbroker.peer.client import Client
+from kbroker.peer.token_messages import decode_describe_tokens, encode_describe_tokens
 from kbroker.security.client_login import ClientLogin
+from kbroker.security.delegation_token import password_of
 from kbroker.security.plain import plain_token
 from kbroker.testing.plain import PlainBroker
+from kbroker.types import ApiKey
 from lab.ports import free_port
 from tests.clients.agents.driver import eventually
+from tests.support.bearer_tokens import Signer, key_set
 from tests.support.certificates import Authority, openssl
 
 pytestmark = pytest.mark.client
@@ -44,6 +50,7 @@ KEY_PASSWORD = "canary-of-the-key-store"
 SCRAM_PASSWORD = "canary-of-scram"
 PLAIN_PASSWORD = "canary-of-plain"
 JAAS_PASSWORD = "canary-in-a-jaas-text"
+TOKEN_SECRET = "canary-of-delegation-tokens"
 _MODULES = "org.apache.kafka.common.security"
 PLAIN = f"{_MODULES}.plain.PlainLoginModule required"
 JAAS_KEY = "listener.name.secure.plain.sasl.jaas.config"
@@ -89,7 +96,17 @@ class World:
             "the password of PLAIN": PLAIN_PASSWORD,
             "the private key": self.key_text,
             "the JAAS text": JAAS_PASSWORD,
+            "the secret of tokens": TOKEN_SECRET,
         }
+        keys, claims = directory / "keys.json", {"sub": "alice", "iat": 1}
+        keys.write_bytes(key_set(Signer()))
+        self.bearer_tokens = {
+            "a bearer token": Signer().token(**claims, exp=int(time.time()) + 3_600),
+            "an old bearer token": Signer().token(**claims, exp=2),
+            "a forged bearer token": Signer(number=1).token(**claims, exp=int(time.time()) + 3_600),
+        }
+        # Their signatures: without it a token is none.
+        self.secrets |= {name: each.split(".")[2] for name, each in self.bearer_tokens.items()}
         self.settings = {
             "node.id": "1",
             "listeners": f"PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{self.secure_port},"
@@ -97,7 +114,10 @@ class World:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT,"
             "INLINE:SSL",
             "admin.listeners": "http://127.0.0.1:0",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+            "kbroker.oauthbearer.allowed.urls": keys.as_uri(),
+            "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+            "delegation.token.secret.key": TOKEN_SECRET,
             JAAS_KEY: f'{PLAIN} username="broker" password="{JAAS_PASSWORD}"'
             f' user_alice="{PLAIN_PASSWORD}";',
             "ssl.keystore.type": "PEM",
@@ -170,7 +190,6 @@ def write_all_there_is(world: World, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def log_in_and_fail_to(world: World) -> None:
-    secure = f"127.0.0.1:{world.secure_port}"
     for mechanism, user, password in (
         ("PLAIN", "alice", PLAIN_PASSWORD),
         ("PLAIN", "alice", SCRAM_PASSWORD),
@@ -179,13 +198,7 @@ def log_in_and_fail_to(world: World) -> None:
         ("SCRAM-SHA-256", "anna", PLAIN_PASSWORD),
         ("SCRAM-SHA-256", "unknown", SCRAM_PASSWORD),
     ):
-        login = ClientLogin(mechanism, user, password)
-        world.keep("a login", repr(login))
-        try:
-            with Client(secure, login=login, timeout_ms=5_000) as client:
-                client.metadata()
-        except UserError as error:
-            world.keep("a refused login", f"{error!r} {error}")
+        log_in(world, ClientLogin(mechanism, user, password))
     for token in (
         plain_token("alice", PLAIN_PASSWORD) + b"\0more",
         PLAIN_PASSWORD.encode(),
@@ -194,9 +207,8 @@ def log_in_and_fail_to(world: World) -> None:
         world.keep("malformed tokens", _raw_login(world.secure_port, token))
 
 
-def _raw_login(port: int, token: bytes) -> bytes:
+def _raw_login(port: int, token: bytes, name: bytes = b"PLAIN") -> bytes:
     """A login of SaslHandshake v0, whose tokens are bare."""
-    name = b"PLAIN"
     handshake = struct.pack(">hhih", 17, 0, 1, -1) + struct.pack(">h", len(name)) + name
     with socket.create_connection(("127.0.0.1", port), WAIT_S) as connection:
         answer = b""
@@ -205,6 +217,65 @@ def _raw_login(port: int, token: bytes) -> bytes:
             with suppress(OSError):
                 answer += connection.recv(65_536)
         return answer
+
+
+def act_by_tokens(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    """Delegation tokens and bearer tokens, right and wrong ones."""
+    secure, file = f"127.0.0.1:{world.secure_port}", world.directory / "alice.properties"
+    job = world.directory / "job.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f"sasl.jaas.config={PLAIN} username=alice password={PLAIN_PASSWORD};\n"
+    )
+    file.chmod(0o600)
+    as_alice = ("-b", secure, "--command-config", str(file))
+    assert world.command(capfd, "token", "create", "--file", str(job), *as_alice) == 0
+    with Client(secure, login=ClientLogin("PLAIN", "alice", PLAIN_PASSWORD)) as client:
+        (known,) = client.cluster.anywhere(
+            ApiKey.DESCRIBE_DELEGATION_TOKEN,
+            lambda version: encode_describe_tokens(version, None),
+            decode_describe_tokens,
+        )
+    world.keep("a token", repr(known))
+    token_id, password = known.token.token_id, password_of(known.hmac)
+    world.secrets |= {
+        "the HMAC of a token": password,
+        "the HMAC of a token in hexadecimal": known.hmac.hex(),
+        "the HMAC of a token as Python shows it": repr(known.hmac)[2:-1],
+    }
+    as_job = ("-b", secure, "--command-config", str(job))
+    for words, status in (
+        (("token", "list", *as_alice), 0),
+        (("token", "renew", token_id, *as_alice), 0),
+        (("topic", "list", *as_job), 0),
+        (("token", "list", *as_job), 1),
+    ):
+        assert world.command(capfd, *words) == status, words
+    log_in(world, ClientLogin("SCRAM-SHA-256", token_id, f"{password}x", is_token=True))
+    assert world.command(capfd, "token", "expire", token_id, *as_alice) == 0
+    log_in(world, ClientLogin("SCRAM-SHA-256", token_id, password, is_token=True))
+    for token in world.bearer_tokens.values():
+        held = world.directory / "token"
+        held.write_text(token)
+        log_in(world, ClientLogin("OAUTHBEARER", token_file=str(held)))
+        for message in (
+            f"n,,\1auth=Basic {token}\1\1",
+            f"n,,\1auth=Bearer {token}\1",
+            f"n,a=bob,\1auth=Bearer {token}\1\1",
+            token,
+        ):
+            answer = _raw_login(world.secure_port, message.encode(), b"OAUTHBEARER")
+            world.keep("malformed tokens", answer)
+
+
+def log_in(world: World, login: ClientLogin) -> None:
+    """If the broker lets it in."""
+    world.keep("a login", repr(login))
+    try:
+        with Client(f"127.0.0.1:{world.secure_port}", login=login, timeout_ms=5_000) as client:
+            client.metadata()
+    except UserError as error:
+        world.keep("a refused login", f"{error!r} {error}")
 
 
 def alter_and_describe(world: World, capfd: pytest.CaptureFixture[str]) -> None:
@@ -255,6 +326,7 @@ def fail_to_start(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     for words in (
         ("config", "explain", JAAS_KEY, "--config", file),
         ("config", "explain", "ssl.key.password", "--config", file),
+        ("config", "explain", "delegation.token.secret.key", "--config", file),
         ("doctor", "--config", file),
     ):
         world.command(capfd, *words)
@@ -265,6 +337,11 @@ def fail_to_start(world: World, capfd: pytest.CaptureFixture[str]) -> None:
         "no chain": {"ssl.keystore.location": "", "ssl.keystore.key": world.inline_key},
         "JAAS": {JAAS_KEY: f"{PLAIN} password={JAAS_PASSWORD}"},
         "a number": {"sasl.server.max.receive.size": "x"},
+        "keys of tokens that are not allowed": {"kbroker.oauthbearer.allowed.urls": ""},
+        "an old name, and a number": {
+            "delegation.token.master.key": TOKEN_SECRET,
+            "delegation.token.max.lifetime.ms": "x",
+        },
     }
     for fault, changes in broken.items():
         settings = {**world.settings, **changes, "log.dirs": str(world.directory / "other")}
@@ -288,6 +365,7 @@ def test_no_secret_is_written_anywhere(
     assert world.command(capfd, *words, "-b", world.broker.bootstrap) == 0
     write_all_there_is(world, capfd)
     log_in_and_fail_to(world)
+    act_by_tokens(world, capfd)
     alter_and_describe(world, capfd)
     read_pages(world)
     world.keep("its arguments", Path(f"/proc/{world.broker.pid}/cmdline").read_bytes())
@@ -298,7 +376,9 @@ def test_no_secret_is_written_anywhere(
         json.loads(line)["event"]
         for line in (world.directory / "audit.log").read_text().splitlines()
     ]
-    assert {"AlterUserScramCredentials", "IncrementalAlterConfigs", "Authentication"} <= {*events}
+    tokens = {f"{change}DelegationToken" for change in ("Create", "Renew", "Expire")}
+    others = {"AlterUserScramCredentials", "IncrementalAlterConfigs", "Authentication"}
+    assert tokens | others <= {*events}
     assert "Failed authentication with 127.0.0.1" in world.broker.log_text()
     assert world.found() == []
 
