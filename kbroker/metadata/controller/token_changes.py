@@ -18,8 +18,8 @@ On the controller's thread only; no lock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -71,6 +71,7 @@ SECRET: Final = "delegation.token.secret.key"
 MAX_LIFETIME: Final = "delegation.token.max.lifetime.ms"
 EXPIRY_TIME: Final = "delegation.token.expiry.time.ms"
 _SWEPT_AT_ONCE_MAX: Final = 1_000
+_TRIES_MAX: Final = 10  # of a removal, while another program removes the same
 
 Changed = Mapping[str, DelegationToken | None]
 
@@ -257,17 +258,7 @@ class TokenChanges:
 
     def _remove(self, nodes: MetadataNodes, tokens: Iterable[DelegationToken]) -> None:
         gone = [each.token_id for each in tokens]
-        units: list[list[Operation]] = []
-        for token_id in gone:
-            units.append([Delete(token_path(token_id)), *self._notice(token_id)])
-        try:
-            nodes.write(units)
-        except MultiError as error:
-            if not isinstance(error.cause, NoNodeError):
-                raise
-            for unit in units:
-                with _unless_gone(unit[0].path):
-                    nodes.write([unit])
+        _delete(nodes, {token_path(each): self._notice(each) for each in gone})
         self._publish(dict.fromkeys(gone))
 
     def _write(
@@ -321,10 +312,9 @@ class TokenChanges:
         if changed:
             self._publish(changed)
             log.info("tokens have changed in the store: %s", first_few(sorted(changed)))
-        for number in there[: max(0, len(there) - NOTICES_KEPT_MAX)]:
-            with _unless_gone(_notice_path(number)):
-                nodes.write([[Delete(_notice_path(number))]])
-            self._known.discard(number)
+        many = there[: max(0, len(there) - NOTICES_KEPT_MAX)]
+        _delete(nodes, {_notice_path(each): [] for each in many})
+        self._known.difference_update(many)
         return True
 
 
@@ -398,14 +388,20 @@ class _Index:
         return self._ids.get(hmac)
 
 
-@contextmanager
-def _unless_gone(path: str) -> Iterator[None]:
-    """A write whose node another program has removed meanwhile."""
-    try:
-        yield
-    except MultiError as error:
-        if not _is_gone(error, path):
-            raise
+def _delete(nodes: MetadataNodes, beside: Mapping[str, list[Operation]]) -> None:
+    """Delete these nodes, each with what is written beside it, in as few writes as there can be: a
+    thousand tokens may be over at once. Those that another program has removed meanwhile are left
+    out."""
+    for left in reversed(range(_TRIES_MAX)):
+        try:
+            nodes.write([Delete(path), *more] for path, more in beside.items())
+        except MultiError as error:
+            if not left or not isinstance(error.cause, NoNodeError):
+                raise
+        else:
+            return
+        there = nodes.read(list(beside))
+        beside = {path: more for path, more in beside.items() if path in there}
 
 
 def _is_gone(error: MultiError, path: str) -> bool:

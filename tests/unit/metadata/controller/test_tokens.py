@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from kbroker.metadata.controller.token_changes import (
     TokenChanges,
 )
 from kbroker.metadata.image import ClusterImage
-from kbroker.metadata.store.base import Check, MultiError
+from kbroker.metadata.store.base import Check, MultiError, Operation
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.protocol.wire import ProtocolError
 from kbroker.security.delegation_token import DelegationToken, hmac_of, new_token_id
@@ -359,11 +359,19 @@ def test_notices_of_others_are_followed(tokens: Tokens) -> None:
     assert tokens.renew(token) is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
 
-def test_few_notices_are_kept(tokens: Tokens) -> None:
+def test_few_notices_are_kept(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(NOTICES_KEPT_MAX + 5):
         tokens.note("x")
+    multi, written = tokens.store.multi, list[int]()
+
+    def count(operations: Sequence[Operation]) -> list[int]:
+        written.append(len(operations))
+        return multi(operations)
+
+    monkeypatch.setattr(tokens.store, "multi", count)
     assert tokens.changes.notices_came(tokens.nodes)
     assert len(tokens.store.children(token_records.CHANGES)) == NOTICES_KEPT_MAX
+    assert len(written) == 1  # of many, one after the other would hold the controller up
     assert tokens.changes.notices_came(tokens.nodes)
 
 
