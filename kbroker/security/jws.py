@@ -40,6 +40,7 @@ RSA: Final = frozenset({*_PKCS1, *_PSS})
 CURVES: Final = {curve: algorithm for algorithm, (_, curve, _) in _EC.items()}
 
 _PARTS: Final = 3
+_QUOTE, _BACKSLASH = b'"\\'
 _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*", re.ASCII)
 
 
@@ -125,10 +126,16 @@ def parse_object(data: bytes, what: str) -> dict[str, Any]:
 
 
 def _depth(data: bytes) -> int:
-    """No less than the deepest nesting: brackets in texts count, too."""
+    """The deepest nesting of brackets, but for those in texts, which could hide others."""
     depth = deepest = 0
+    in_text = is_escaped = False
     for byte in data:
-        if byte in b"[{":
+        if in_text:
+            in_text = is_escaped or byte != _QUOTE
+            is_escaped = byte == _BACKSLASH and not is_escaped
+        elif byte == _QUOTE:
+            in_text = True
+        elif byte in b"[{":
             depth += 1
             deepest = max(deepest, depth)
         elif byte in b"]}":

@@ -349,3 +349,13 @@ def test_sizes_are_bounded() -> None:
     assert not keys.accepts(signer.token({"x": "x" * JWS_HEADER_BYTES_MAX}, **CLAIMS))
     assert keys.accepts(signer.token({"x": "x" * 1_000}, **CLAIMS, more="x" * 20_000))
     assert parse_object(b'{"a":"[[[["}', "it") == {"a": "[[[["}
+
+
+def test_brackets_in_texts_hide_no_depth() -> None:
+    deep = b"[" * 50 + b"]" * 50
+    for text in (b"]" * 50, b"]" * 50 + rb"\"", rb"\\" + b"]" * 50):
+        with pytest.raises(TokenError, match="too deep"):
+            parse_object(b'{"a":"' + text + b'","b":' + deep + b"}", "it")
+    assert parse_object(b'{"a":"' + b"[" * 50 + rb"\"" + b'"}', "it") == {"a": "[" * 50 + '"'}
+
+
