@@ -214,13 +214,15 @@ def _settings(made: KnownToken, mechanism: str) -> str:
     from kbroker.config.sources import read_file
     from kbroker.security.delegation_token import password_of
 
-    used = command_config()
-    settings = {} if used is None else read_file(used)
-    kept = [
-        f"{name}={setting.text}\n"
-        for name, setting in settings.items()
-        if name == "security.protocol" or name.startswith(_KEPT_PREFIXES)
-    ]
+    kept: list[str] = []
+    if (used := command_config()) is not None:
+        from javaproperties import join_key_value
+
+        kept = [
+            f"{join_key_value(name, setting.text)}\n"  # a certificate has several lines
+            for name, setting in read_file(used).items()
+            if name == "security.protocol" or name.startswith(_KEPT_PREFIXES)
+        ]
     login = (
         f'{_LOGIN} required username="{made.token.token_id}" '
         f'password="{password_of(made.hmac)}" tokenauth="true";'
