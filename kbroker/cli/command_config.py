@@ -81,10 +81,10 @@ def login_of_file(path: str) -> ClientLogin | None:
 def _warn(path: str, settings: Mapping[str, str]) -> None:
     """Of files with secrets that others can read: a line on standard error."""
     from kbroker.cli.output import say
-    from kbroker.config.secret_files import is_secret, names_a_file, warning_of
+    from kbroker.config.secret_files import file_of, is_secret, warning_of
 
     paths = [path] if any(settings[name] for name in settings if is_secret(name)) else []
-    paths += [settings[name] for name in settings if names_a_file(name)]
+    paths += [file for name in settings if (file := file_of(name, settings[name]))]
     if (warning := warning_of(paths)) is not None:
         say(f"warning: {warning}", err=True)
 

@@ -37,7 +37,7 @@ from kbroker.config.key import (
 )
 from kbroker.config.keys_network import parse_ip_overrides
 from kbroker.config.listeners import ListenerSet, SecurityProtocol, parse_listeners
-from kbroker.config.secret_files import is_secret, names_a_file, warning_of
+from kbroker.config.secret_files import file_of, is_secret, warning_of
 from kbroker.config.sources import Setting, read_environment, read_file, read_overrides
 from kbroker.errors import ConfigError, InvariantError
 from kbroker.limits import PROCESSORS_MAX
@@ -91,7 +91,8 @@ class BrokerConfig:
         settings.update(read_environment(environ or {}))
         settings.update(read_overrides(overrides))
         values, warnings = _parse_settings(settings)
-        secret_files += [each.text for name, each in values.items() if names_a_file(name)]
+        named = (file_of(name, each.text) for name, each in values.items())
+        secret_files += filter(None, named)
         if (warning := warning_of(secret_files)) is not None:
             warnings.append(warning)
         return cls({ConfigSource.STATIC_BROKER_CONFIG: values}, tuple(warnings))

@@ -181,8 +181,7 @@ def _to_describe(
     wanted = [
         token
         for token in services.controller.image.tokens.values()
-        if owners is None
-        or not owners.isdisjoint((token.owner, token.requester, *token.renewers))
+        if owners is None or not owners.isdisjoint((token.owner, token.requester, *token.renewers))
     ]
     others = [token for token in wanted if not token.is_own(principal)]
     owners_of_others = dict.fromkeys(str(token.owner) for token in others)

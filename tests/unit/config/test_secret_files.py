@@ -59,3 +59,17 @@ def test_a_file_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert captured.err == (
         f"warning: others can read or write files with secrets: {file} (0644) -> chmod 600\n"
     )
+
+
+def test_the_file_of_a_bearer_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = written(tmp_path / "a token", "x.y.z", 0o644)
+    url = (tmp_path / "a token").as_uri()
+    setting = f"sasl.oauthbearer.token.endpoint.url={url}"
+    (warning,) = BrokerConfig.load(None, {}, [setting]).warnings
+    assert f"{token} (0644) -> chmod 600" in warning
+    text = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n{setting}"
+    assert login_of_file(written(tmp_path / "a.properties", text, 0o644)) is not None
+    assert f"{token} (0644) -> chmod 600" in capsys.readouterr().err
+    for other in ("file:%00", "https://[h/x", "file://[h/x"):
+        setting = f"sasl.oauthbearer.token.endpoint.url={other}"
+        assert BrokerConfig.load(None, {}, [setting]).warnings == ()

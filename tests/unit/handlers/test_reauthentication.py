@@ -263,8 +263,8 @@ def test_another_principal(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_session_of_a_password_does_not_go_on_by_a_token(rig: Rig) -> None:
-    """It may create tokens, which one that a token has opened may not: it would do so for ever, also
-    when the password has gone."""
+    """It may create tokens, which one that a token has opened may not: it would do so for ever,
+    also when the password has gone."""
     rig.open()
     rig.advance(5_000)
     rig.name()
@@ -272,9 +272,7 @@ def test_a_session_of_a_password_does_not_go_on_by_a_token(rig: Rig) -> None:
     assert answer.error_code == 58 and "delegation token" in answer.error_message
 
 
-def test_a_session_of_a_token_goes_on_by_either(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_of_a_token_goes_on_by_either(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Request, "principal", ALICE._replace(by_token=True))
     rig.open(b"token")
     for token in (b"token", b"alice"):

@@ -357,5 +357,3 @@ def test_brackets_in_texts_hide_no_depth() -> None:
         with pytest.raises(TokenError, match="too deep"):
             parse_object(b'{"a":"' + text + b'","b":' + deep + b"}", "it")
     assert parse_object(b'{"a":"' + b"[" * 50 + rb"\"" + b'"}', "it") == {"a": "[" * 50 + '"'}
-
-

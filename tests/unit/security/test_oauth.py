@@ -257,9 +257,7 @@ def test_a_server_that_does_not_answer_is_given_up(server: Server) -> None:
         late.read()
 
 
-def test_a_server_that_drips_is_given_up(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_drips_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the headers are read: http.client has no connection any more then."""
     reads, over = threading.Event(), threading.Event()
     read_body = http.client.HTTPResponse.read
