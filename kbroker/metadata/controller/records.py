@@ -520,10 +520,10 @@ class Fields:
     def __init__(self, path: str, data: bytes, newest: int = _VERSION) -> None:
         self.path = path
         try:
-            fields = json.loads(data.decode())  # of bytes, it takes halves of surrogate pairs
+            fields = json.loads(str(data, "utf-8"))  # of bytes, it takes halves of surrogates
             if b"\\u" in data:  # half a surrogate pair is text in JSON, and nowhere else
                 json.dumps(fields, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise damaged(path, str(error)) from None
         if not isinstance(fields, dict):
             raise damaged(path, "not a JSON object")

@@ -389,9 +389,8 @@ class _Index:
 
 
 def _delete(nodes: MetadataNodes, beside: Mapping[str, list[Operation]]) -> None:
-    """Delete these nodes, each with what is written beside it, in as few writes as there can be: a
-    thousand tokens may be over at once. Those that another program has removed meanwhile are left
-    out."""
+    """Delete these nodes and do the operations beside each, in few writes: a thousand tokens may be
+    over at once. Nodes that another program has removed meanwhile are left out."""
     for left in reversed(range(_TRIES_MAX)):
         try:
             nodes.write([Delete(path), *more] for path, more in beside.items())
