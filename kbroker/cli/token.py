@@ -211,15 +211,13 @@ def _new_file(file: str | None) -> Iterator[TextIO | None]:
 
 def _settings(made: KnownToken, mechanism: str) -> str:
     """What a client needs: the login, and how this command has reached the brokers."""
-    from kbroker.config.sources import read_file
+    from kbroker.config.sources import file_line, read_file
     from kbroker.security.delegation_token import password_of
 
     kept: list[str] = []
     if (used := command_config()) is not None:
-        from javaproperties import join_key_value
-
         kept = [
-            f"{join_key_value(name, setting.text)}\n"  # a certificate has several lines
+            f"{file_line(name, setting.text)}\n"  # a certificate has several lines
             for name, setting in read_file(used).items()
             if name == "security.protocol" or name.startswith(_KEPT_PREFIXES)
         ]

@@ -79,6 +79,13 @@ def read_file(path: str) -> dict[str, Setting]:
     return {name: Setting(text, path) for name, text in values.items()}
 
 
+def file_line(name: str, text: str) -> str:
+    """A setting as `read_file` reads it, in one line without its end."""
+    import javaproperties
+
+    return javaproperties.join_key_value(name, text)
+
+
 def read_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
     """The settings among the environment's variables."""
     settings: dict[str, Setting] = {}
