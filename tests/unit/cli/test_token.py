@@ -13,7 +13,7 @@ from kbroker.security.delegation_token import DelegationToken
 from kbroker.security.session import Principal
 
 
-def test_what_a_client_needs_is_kept_as_it_is(
+def test_settings_of_several_lines_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used, job = tmp_path / "client.properties", tmp_path / "job.properties"

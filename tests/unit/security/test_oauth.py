@@ -403,8 +403,9 @@ def test_keys_that_the_server_withdraws_are_gone(
 
 def test_a_refresh_time_of_nothing_is_no_storm(source: Source) -> None:
     source.write("a")
-    run = source.pending.append
-    source.source = JwksSource(source.path.as_uri(), -1, 0, 0, lambda _, call: run(call))
+    source.source = JwksSource(
+        source.path.as_uri(), -1, 0, 0, lambda _, call: source.pending.append(call)
+    )
     source.source.start(source.clock, source.timer.call_later)
     fetched = source.run()
     for _ in range(1_100):

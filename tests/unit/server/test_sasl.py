@@ -156,7 +156,7 @@ def test_without_such_a_listener_nothing_is_taken_out(store: EmbeddedStore) -> N
     assert with_sasl(dispatch, nothing, nothing, nothing, dynamic, nothing) is dispatch
 
 
-def test_what_is_said_about_bearer_tokens(
+def test_bearer_tokens_without_tls_are_warned_of(
     store: EmbeddedStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "keys"
