@@ -55,7 +55,7 @@ class Need(Enum):
 
     NOTHING = "from the start"
     TRANSACTIONS = "a feature is finalized above 0, or `__transaction_state` exists"
-    CONSUMER_GROUPS = "`group.version` was finalized above 0"
+    CONSUMER_GROUPS = "`group.version` has been finalized"
     ACLS = "an ACL exists"
     USERS = "a user has settings, such as a SCRAM credential"
     QUOTAS = "a client id or an address has a quota"
@@ -116,7 +116,7 @@ TABLE: Final = (
     Row(
         Format.INTERNAL_TOPICS, 2, Need.CONSUMER_GROUPS, "0.1.0",
         "also records of groups of the consumer protocol in `__consumer_offsets`, as Apache Kafka"
-        " 4.3 writes them; an earlier kbroker would let such a group be made anew as a classic one",
+        " 4.3 writes them; an earlier kbroker would begin a classic group in its place",
     ),
     Row(
         Format.BETWEEN_BROKERS, 0, Need.NOTHING, "0.1.0",
