@@ -333,9 +333,9 @@ cdef void _level(Topics* topics, int32_t topic) noexcept nogil:
     _pour(topics, topic, count, 1)
 
 
-cdef void _pour(Topics* topics, int32_t topic, int32_t count, int anew) noexcept nogil:
+cdef void _pour(Topics* topics, int32_t topic, int32_t count, int replaces) noexcept nogil:
     """Pours `count` partitions over what the subscribers have (`others`), so that those who get
-    some end level. `anew`: it is all that they have of the topic, and not besides that."""
+    some end level. `replaces`: it is all that they have of the topic, and not besides that."""
     cdef int32_t start = topics.starts[topic]
     cdef int32_t subscribers = topics.starts[topic + 1] - start
     cdef int32_t* share = topics.share
@@ -348,12 +348,12 @@ cdef void _pour(Topics* topics, int32_t topic, int32_t count, int anew) noexcept
         share[each] = _below(topics.others[each], level)
         extras -= share[each]
     # One above the level: those that had so many, then those that have, then in order.
-    if anew:
+    if replaces:
         extras = _give_extras(topics, level, subscribers, extras, topics.had + start)
         extras = _give_extras(topics, level, subscribers, extras, topics.has + start)
     _give_extras(topics, level, subscribers, extras, NULL)
     for each in range(subscribers):
-        if anew:
+        if replaces:
             topics.has[start + each] = share[each]
         else:
             topics.has[start + each] += share[each]
