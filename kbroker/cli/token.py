@@ -40,7 +40,7 @@ def command() -> None:
 
 @command.command("create")
 @click.option("--file", "file", metavar="FILE", help="Write a client's settings, mode 0600.")
-@click.option("--owner", metavar="PRINCIPAL", help=f"Who asks, if left out. {_PRINCIPAL_HELP}")
+@click.option("--owner", metavar="PRINCIPAL", help=f"By default the client. {_PRINCIPAL_HELP}")
 @click.option(
     "--renewer", "renewers", metavar="PRINCIPAL", multiple=True,
     help=f"Repeatable. {_PRINCIPAL_HELP}",

@@ -91,7 +91,7 @@ def handle_create(services: Services, call: Call[create_delegation_token.Request
 def create_failure(
     call: Call[create_delegation_token.Request], code: ErrorCode, message: str | None
 ) -> create_delegation_token.Response:
-    """It names the owner, and the user who asks."""
+    """It names the owner and the requester."""
     owner, requester = _owner(call), call.session.principal
     time_ms = _time_of(code)
     return messages.create_delegation_token.Response(

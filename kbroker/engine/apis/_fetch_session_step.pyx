@@ -83,7 +83,7 @@ cdef void fetch_find_session(HotWorker* worker, FetchPlan* plan, int resumed) no
 
 
 cdef int _follow_locked(FetchPlan* plan, FetchTarget* target) noexcept nogil:
-    # Into the plan's session, or what is asked of it anew; -1: the session is full.
+    # Adds a partition to the plan's session, or updates its position; -1: the session is full.
     cdef int full = 0
     cdef uint32_t known = plan.session.followed.count
     cdef SessionPartition* entry = session_follow_locked(
