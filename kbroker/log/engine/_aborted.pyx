@@ -2,11 +2,11 @@
 """Which aborted transactions lie in what a fetch returns, by the segments' indexes of them.
 
 An index is in the order of the markers, so the first entry that matters is found by halving, or a
-few entries after the one with which the last fetch began. From there on the entries are read, over
-this segment and later ones, to the first whose last stable offset is at or beyond the end of the
-data: what ends after that one begins after the data, too. The end is as near as the index of
-offsets says, or else the next segment, and at most the last stable offset. Each segment is read
-with a reference to it and without the lock; no GIL.
+few entries after the one that an earlier fetch found (`_aborted_places`). From there on the entries
+are read, over this segment and later ones, to the first whose last stable offset is at or beyond
+the end of the data: what ends after that one begins after the data, too. The end is as near as the
+index of offsets says, or else the next segment, and at most the last stable offset. Each segment is
+read with a reference to it and without the lock; no GIL.
 
 A cleaning may replace segments between the read and this, and between two segments here. The first
 entries are those of the slice's own segment, which has them whatever takes its place. The search
@@ -20,9 +20,11 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.string cimport memcpy
 
 from kbroker.core._arena cimport Arena, arena_take
-from kbroker.core._atomics cimport kb_load_int, kb_store_int
+from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE
-from kbroker.log.engine._aborted_index cimport AbortedEntry, AbortedIndex, aborted_read
+from kbroker.log.engine._aborted_index cimport (
+    AbortedEntry, AbortedIndex, AbortedPlace, aborted_read)
+from kbroker.log.engine._aborted_places cimport aborted_note_place, aborted_place
 from kbroker.log.engine._index cimport (
     AFTER_VALUE, IndexEntry, index_in_memory, index_look_up, index_look_up_now)
 from kbroker.log.engine._index_look cimport OF_OFFSETS, log_look_up
@@ -35,7 +37,7 @@ from kbroker.log.engine._types cimport (
 
 cdef enum:
     ENTRIES_AT_ONCE = 64
-    ENTRIES_AHEAD = 16            # where the last fetch began
+    ENTRIES_AHEAD = 16            # where an earlier fetch began
 
 
 cdef struct Collected:
@@ -75,11 +77,11 @@ cdef int add(Collected* found, const AbortedEntry* entry) noexcept nogil:
 
 
 cdef int16_t first_that_matters(
-    const Collected* found, const AbortedIndex* index, int32_t count, int32_t* first
+    const Collected* found, const AbortedIndex* index, int32_t low, int32_t high, int32_t* first
 ) noexcept nogil:
-    # The first entry whose marker is at or above the offset.
+    # The first entry whose marker is at or above the offset, from `low` on.
     cdef AbortedEntry entry
-    cdef int32_t low = 0, high = count, middle, got
+    cdef int32_t middle, got
     while low < high:
         middle = low + (high - low) / 2
         got = aborted_read(index, middle, &entry, 1, found.must_not_wait)
@@ -93,32 +95,40 @@ cdef int16_t first_that_matters(
     return NO_ERROR
 
 
-cdef int32_t read_as_before(
-    const Collected* found, AbortedIndex* index, int32_t count, AbortedEntry* entries,
-    int32_t* at
+cdef int16_t find_first(
+    const Collected* found, AbortedIndex* index, int32_t count, const AbortedPlace* known,
+    AbortedEntry* entries, int32_t* at, int32_t* got
 ) noexcept nogil:
-    # From where the last fetch began, which is enough for a reader that goes on. How many were
-    # read; 0: they do not have the first entry that matters.
-    cdef int32_t begin = kb_load_int(&index.begun_at), got
-    if not 0 <= begin < count:
-        return 0
-    got = aborted_read(
-        index, begin, entries, min(count - begin, <int32_t>ENTRIES_AHEAD), found.must_not_wait)
-    if (got <= 0 or entries[got - 1].last_offset < found.offset
-            or (begin > 0 and entries[0].last_offset >= found.offset)):
-        return 0
-    at[0] = begin
-    return got
+    # The first entry that matters is at `at` or after it; `got` entries from there on were read.
+    cdef int16_t error
+    at[0] = min(known.first, count) if known != NULL else 0
+    got[0] = 0
+    if known != NULL and at[0] < count:
+        got[0] = aborted_read(
+            index, at[0], entries, min(count - at[0], <int32_t>ENTRIES_AHEAD),
+            found.must_not_wait)
+        if got[0] < 0:
+            return failed(errno)
+        if got[0] > 0 and entries[got[0] - 1].last_offset >= found.offset:
+            return NO_ERROR
+        at[0] += got[0]
+        got[0] = 0
+    if count - at[0] <= ENTRIES_AT_ONCE:
+        return NO_ERROR
+    return first_that_matters(found, index, at[0], count, at)
 
 
-cdef int16_t collect_from(Collected* found, AbortedIndex* index, int32_t count) noexcept nogil:
+cdef int16_t collect_from(
+    Collected* found, AbortedIndex* index, int32_t count, AbortedPlace* place,
+    const AbortedPlace* known
+) noexcept nogil:
+    # Sets `place` to the first entry that matters, unless the reading fails.
     cdef AbortedEntry entries[ENTRIES_AT_ONCE]
-    cdef int32_t at = 0, got = 0, first = -1, i
-    cdef int16_t error = NO_ERROR
-    if count > ENTRIES_AT_ONCE:
-        got = read_as_before(found, index, count, entries, &at)
-        if got == 0:
-            error = first_that_matters(found, index, count, &at)
+    cdef int32_t at = 0, got = 0, i
+    cdef int16_t error = find_first(found, index, count, known, entries, &at, &got)
+    place.first = -1
+    place.clear_to = -1
+    place.offset = found.offset
     while error == NO_ERROR and at < count and not found.is_complete:
         if got == 0:
             got = aborted_read(index, at, entries, count - at, found.must_not_wait)
@@ -127,9 +137,9 @@ cdef int16_t collect_from(Collected* found, AbortedIndex* index, int32_t count) 
         if got == 0:              # it has been cut meanwhile, and the log with it
             break
         for i in range(got):
-            if first < 0 and entries[i].last_offset >= found.offset:
-                first = at + i
-                kb_store_int(&index.begun_at, max(0, first - 1))
+            if place.first < 0 and entries[i].last_offset >= found.offset:
+                place.first = at + i
+                place.clear_to = min(entries[i].first_offset, entries[i].last_stable)
             if entries[i].last_offset <= found.last_marker:
                 continue
             found.last_marker = entries[i].last_offset
@@ -141,6 +151,23 @@ cdef int16_t collect_from(Collected* found, AbortedIndex* index, int32_t count) 
                 break
         at += got
         got = 0
+    if place.first < 0:
+        place.first = at
+    return error
+
+
+cdef int16_t collect_from_own(Collected* found, AbortedIndex* index) noexcept nogil:
+    # From the index of the slice's segment, by the place where an earlier fetch left it.
+    cdef AbortedPlace known, place
+    cdef int32_t count = kb_load_int(&index.count)
+    cdef int is_known = aborted_place(index, found.offset, &known)
+    cdef int16_t error
+    if is_known and found.end <= known.clear_to:
+        found.is_complete = 1
+        return NO_ERROR
+    error = collect_from(found, index, count, &place, &known if is_known else NULL)
+    if error == NO_ERROR and count:
+        aborted_note_place(index, &place)
     return error
 
 
@@ -224,7 +251,7 @@ cdef int16_t aborted_collect(
 ) noexcept nogil:
     cdef Collected found
     cdef Segment* segment = NULL
-    cdef AbortedIndex* own
+    cdef AbortedPlace place
     cdef int32_t entries = 0
     cdef int16_t error
     list[0] = NULL
@@ -244,12 +271,11 @@ cdef int16_t aborted_collect(
     if error == NO_ERROR:
         error = find_end(log, slice, patience, &found)
     if error == NO_ERROR:
-        own = &part_of(slice.segment).aborted
-        error = collect_from(&found, own, kb_load_int(&own.count))
+        error = collect_from_own(&found, &part_of(slice.segment).aborted)
     while error == NO_ERROR and not found.is_complete and found.next_offset < INT64_MAX:
         error = next_segment(log, patience, &found, &segment, &entries)
         if segment != NULL:
-            error = collect_from(&found, &part_of(segment).aborted, entries)
+            error = collect_from(&found, &part_of(segment).aborted, entries, &place, NULL)
             segment_drop_reference(segment)
     if error == NO_ERROR:
         list[0] = found.list

@@ -14,11 +14,23 @@ cdef struct AbortedEntry:
     int64_t last_stable           # the first open offset then, or the one after it
 
 
+cdef struct AbortedPlace:         # what a fetch has found; _aborted_places
+    int64_t offset                # the markers of all entries before `first` are below it
+    int64_t clear_to              # no aborted transaction has data from `offset` to here
+    int32_t first
+
+
+cdef struct AbortedPlaces:
+    AbortedPlace places[4]        # `offset` 0 and `first` 0: all entries are to be read
+    int next                      # to be replaced
+
+
 cdef struct AbortedIndex:
     int fd                        # -1: there is no file
     int count                     # atomic; the entries that are in use
     int unsound                   # the file is not what was written, and has to be rebuilt
-    int begun_at                  # atomic; a hint: the entry before the first of the last fetch
+    int places_busy               # atomic; 1: a thread reads or writes the places
+    AbortedPlaces* places         # NULL before the first fetch
 
 
 # For reading, and for more entries; without a file there are none. 0 or an errno.

@@ -37,7 +37,8 @@ cdef int aborted_open(AbortedIndex* index, const char* path) noexcept nogil:
     cdef int64_t size_bytes
     index.count = 0
     index.unsound = 0
-    index.begun_at = 0
+    index.places_busy = 0
+    index.places = NULL
     index.fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     if index.fd < 0:
         return 0 if errno == ENOENT else errno
@@ -53,6 +54,8 @@ cdef void aborted_close(AbortedIndex* index) noexcept nogil:
     if index.fd >= 0:
         close(index.fd)
     index.fd = -1
+    free(index.places)
+    index.places = NULL
 
 
 cdef int shorten(const AbortedIndex* index, int32_t count) noexcept nogil:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import struct
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -25,6 +28,15 @@ MARKER_BYTES = 78
 @pytest.fixture
 def log(open_log: OpenLog) -> LedLog:
     return open_log()
+
+
+@dataclass
+class Written:
+    """Aborted transactions (producer, first offset, marker), open ones, sequences."""
+
+    aborted: list[tuple[int, int, int]]
+    open: dict[int, int]
+    sequences: dict[int, int]
 
 
 def batch(
@@ -510,3 +522,54 @@ def test_an_index_that_was_cut_is_read_up_to_its_end(log: LedLog) -> None:
     append(log, batch(8, 0))
     end(log, 8, committed=False)
     assert aborted_transactions(log, 200, 1) == [(8, 200)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_of_several_readers_has_its_aborted_transactions(log: LedLog, seed: int) -> None:
+    """Six readers take turns over two producers' transactions, and the log is cut twice."""
+    dice = Random(seed)
+    now = Written([], {}, {7: 0, 8: 0})
+    earlier: list[tuple[int, Written]] = []
+    readers = [0] * 6
+    for turn in range(500):
+        earlier.append((log.log_end_offset, deepcopy(now)))
+        producer = dice.choice((7, 7, 8))
+        if producer in now.open and dice.random() < 0.6:
+            committed = dice.random() < 0.5
+            assert end(log, producer, committed=committed) is ErrorCode.NONE
+            first = now.open.pop(producer)
+            if not committed:
+                now.aborted.append((producer, first, log.log_end_offset - 1))
+        else:
+            now.open.setdefault(producer, append(log, batch(producer, now.sequences[producer])))
+            now.sequences[producer] += 1
+        if turn in (250, 400):
+            chosen = dice.randrange(len(earlier) // 2, len(earlier))
+            cut_to, now = earlier[chosen]
+            del earlier[chosen:]
+            log.truncate_to(cut_to)
+        last_stable = min([log.log_end_offset, *now.open.values()])
+        for number, place in enumerate(readers):
+            at = min(place, log.log_end_offset)
+            found = aborted_transactions(log, at, dice.choice((1, 300, 900)))
+            ended = [one for one in now.aborted if one[2] >= at]
+            assert set(found) <= {one[:2] for one in ended}, (turn, number, at)
+            if at < last_stable:
+                assert {one[:2] for one in ended if one[1] <= at} <= set(found), (turn, number, at)
+            readers[number] = at + dice.choice((1, 1, 2, 5)) if at < last_stable else 0
+
+
+def test_places_from_before_a_truncation_are_not_used(log: LedLog) -> None:
+    def aborted(producer_id: int) -> None:
+        append(log, batch(producer_id, 0))
+        assert end(log, producer_id, committed=False) is ErrorCode.NONE
+
+    aborted(7)
+    for _ in range(3):
+        append(log, plain(400))  # more than index.interval.bytes
+    aborted(8)
+    assert aborted_transactions(log, 2, 1) == []
+    assert aborted_transactions(log, 402, 1) == []
+    log.truncate_to(2)
+    aborted(9)
+    assert aborted_transactions(log, 2, 1) == [(9, 2)]
