@@ -4,6 +4,12 @@ from libc.stdint cimport int64_t
 from kbroker.net._types cimport Channel, Processor
 
 # Connections that have sent nothing for connections.max.idle.ms.
+cdef inline int has_idle(const Processor* processor) noexcept nogil:
+    cdef int64_t bound_ns = processor.settings.idle_ns_max
+    return (bound_ns > 0 and processor.oldest != NULL
+            and processor.now_ns - processor.oldest.last_active_ns > bound_ns)
+
+
 cdef void close_idle(Processor* processor) noexcept nogil
 # Those whose handshake and authentication have taken too long, and those that were refused and do
 # not end their side. To be called once a second.

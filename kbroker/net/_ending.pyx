@@ -39,12 +39,7 @@ cdef enum:
 
 
 cdef void close_idle(Processor* processor) noexcept nogil:
-    cdef int64_t bound_ns = processor.settings.idle_ns_max
-    while (
-        bound_ns > 0
-        and processor.oldest != NULL
-        and processor.now_ns - processor.oldest.last_active_ns > bound_ns
-    ):
+    while has_idle(processor):
         kb_count(&processor.idle_closed, 1)
         channel_close(processor.oldest)
 

@@ -40,11 +40,10 @@ cdef void python_enter(InPython* python, Handler* handler) noexcept nogil:
         python.handlers += 1
 
 
-cdef void python_leave(InPython* python, Handler* handler) noexcept nogil:
-    if handler.in_python:
-        handler.in_python = 0
-        python.handlers = <int>require_count(
-            python.handlers - 1, "in Python: handlers there are counted")
+cdef void python_left(InPython* python, Handler* handler) noexcept nogil:
+    handler.in_python = 0
+    python.handlers = <int>require_count(
+        python.handlers - 1, "in Python: handlers there are counted")
 
 
 cdef void python_add(InPython* python, Request* first, Request* last) noexcept nogil:

@@ -38,7 +38,7 @@ from kbroker.net._channel cimport (
     channel_on_readable, channel_on_writable, channel_open, channel_received,
     channel_turn)
 from kbroker.net._ending cimport (
-    close_crowding, close_idle, close_opening, close_unread, has_stopped, reap_closed)
+    close_crowding, close_idle, close_opening, close_unread, has_idle, has_stopped, reap_closed)
 from kbroker.net._frames cimport frames_compact
 from kbroker.net._processor_lists cimport channel_make_ready
 from kbroker.net._request cimport chunk_release
@@ -48,6 +48,7 @@ from kbroker.net._request_channel cimport (
 from kbroker.net._request_times cimport request_times_free
 from kbroker.net._sleep cimport ASLEEP, AWAKE, LENT, interrupt_sleep, wake_processor
 from kbroker.net._throttle cimport throttle_sleep_ms
+from kbroker.net._unsent cimport unsent_are_too_many
 from kbroker.net._types cimport (
     NEW_CONNECTIONS_MAX, STOP_AT_ONCE, STOP_SEND, STOP_RETIRE, Channel, NetworkSettings,
     NewConnection, Processor, Request, RequestChannel, RequestList)
@@ -506,7 +507,8 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
             timeout_ms = 1        # the queue was full; its wake-up may have come too early
         elif _looks(processor):
             timeout_ms = LOOK_MS
-    timeout_ms = throttle_sleep_ms(processor, timeout_ms)
+    if processor.throttled != NULL:
+        timeout_ms = throttle_sleep_ms(processor, timeout_ms)
     processor.closed_before_sleep = processor.closed_head
     processor.throttled_before_sleep = processor.throttled
     processor.lent_ns = 0
@@ -533,7 +535,8 @@ cdef void* _main(void* argument) noexcept nogil:
         processor.handshakes = 0
         _configure_new_connections(processor)
         _process_answers(processor, 0)
-        close_unread(processor)
+        if unsent_are_too_many(processor.settings):
+            close_unread(processor)
         if processor.throttled != NULL:
             channel_end_throttles(processor)
         _process_ready(processor)
@@ -545,9 +548,10 @@ cdef void* _main(void* argument) noexcept nogil:
             _process_events(processor, events, count)
         _hand_over(processor)
         _look(processor)
-        if count == 0 or processor.closed_head != NULL:
+        if processor.closed_head != NULL:
             reap_closed(processor)
-        close_idle(processor)
+        if has_idle(processor):
+            close_idle(processor)
         _compact(processor)
     unlock_ranked(&processor.turn, RANK_TURN)
     kb_store_i64(&processor.unread_since_ns, 0)  # it closes no connection any more: close_unread

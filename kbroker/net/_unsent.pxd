@@ -1,4 +1,5 @@
 # cython: language_level=3
+from kbroker.core._atomics cimport kb_load_i64
 from kbroker.net._types cimport Channel, NetworkSettings, Request
 
 # This answer has to wait; it counts once.
@@ -14,4 +15,5 @@ cdef int unsent_may_read(const Channel* channel) noexcept nogil
 # Whether no other channel has any.
 cdef int unsent_is_alone(const Channel* channel) noexcept nogil
 # Whether connections must be closed: `_ending`.
-cdef int unsent_are_too_many(NetworkSettings* settings) noexcept nogil
+cdef inline int unsent_are_too_many(NetworkSettings* settings) noexcept nogil:
+    return kb_load_i64(&settings.unsent_total) > settings.unsent_max

@@ -72,7 +72,3 @@ cdef int unsent_may_read(const Channel* channel) noexcept nogil:
 
 cdef int unsent_is_alone(const Channel* channel) noexcept nogil:
     return kb_load_i64(&channel.processor.settings.unsent_total) == channel.unsent_bytes
-
-
-cdef int unsent_are_too_many(NetworkSettings* settings) noexcept nogil:
-    return kb_load_i64(&settings.unsent_total) > settings.unsent_max
