@@ -142,7 +142,8 @@ cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
         produce_run(worker, snapshot, shares.produces)
     if shares.fetches != NULL:
         fetch_run(worker, snapshot, shares.fetches)
-        long_polls_wake_advanced(worker, snapshot)
+        if worker.advanced != NULL:
+            long_polls_wake_advanced(worker, snapshot)
     if shares.heartbeats != NULL:
         heartbeat_run(worker, shares.heartbeats)
     worker_hand_over(worker)

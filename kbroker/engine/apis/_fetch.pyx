@@ -50,6 +50,7 @@ from kbroker.engine.apis._fetch_rights cimport (
 from kbroker.engine.apis._fetch_session_step cimport (
     fetch_find_session,
     fetch_leave_session,
+    fetch_names_session,
     fetch_new_session,
 )
 from kbroker.engine.apis._fetch_session_targets cimport session_targets_locked
@@ -226,9 +227,10 @@ cdef void _serve(
     if not worker.may & MAY_PARK and _is_a_handlers(plan):
         worker.gives_back = 1
         return
-    fetch_find_session(worker, plan, resumed)
-    if worker.gives_back:
-        return
+    if fetch_names_session(plan):
+        fetch_find_session(worker, plan, resumed)
+        if worker.gives_back:
+            return
     if not resumed:
         kb_count(&worker.fetch_requests, 1)
     if plan.error == NO_ERROR and _choose_targets(worker, plan) != 0:
@@ -247,7 +249,8 @@ cdef void _serve(
         fetch_read_all(worker, plan)
         if _is_set_aside(worker, snapshot, plan, resumed):
             return
-        is_due = not fetch_gathers(worker, plan) and (resumed == FETCH_LAST or _is_due(plan))
+        is_due = (not (plan.notes_follower and fetch_gathers(worker, plan))
+                  and (resumed == FETCH_LAST or _is_due(plan)))
         if not worker.may & MAY_PARK and (not is_due or plan.read_bytes > BYTES_AT_ONCE_MAX):
             _give_back(worker, plan)
             return

@@ -36,7 +36,7 @@ cdef int _others_wait(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 
 
 cdef int fetch_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    """Whether a follower's fetch waits a moment for more than there is.
+    """Whether a follower's fetch, which was noted, waits a moment for more than there is.
 
     If a request waits, the fetch waits for as many bytes as its last answer brought, beside those
     that have come meanwhile. Acknowledged producers send as much again, one request after the
@@ -45,7 +45,7 @@ cdef int fetch_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """
     cdef int64_t last_bytes
     cdef int finds_little
-    if (worker.handler.index < 0 or not worker.may & MAY_GATHER or not plan.notes_follower
+    if (worker.handler.index < 0 or not worker.may & MAY_GATHER
             or plan.session == NULL or plan.any_error or plan.max_wait_ms <= 0
             or plan.out_of_sync or plan.count == plan.not_there_count):
         return 0

@@ -155,8 +155,7 @@ cdef void _end_session(HotWorker* worker, FetchPlan* plan, int32_t session_id) n
     session_close(worker.context.sessions, session_id)
 
 
-cdef void fetch_leave_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    if plan.session != NULL:
-        unlock_ranked(&plan.session.lock, RANK_SESSION)
-        session_release(worker.context.sessions, plan.session)
-        plan.session = NULL
+cdef void fetch_give_back_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    unlock_ranked(&plan.session.lock, RANK_SESSION)
+    session_release(worker.context.sessions, plan.session)
+    plan.session = NULL

@@ -106,7 +106,7 @@ from kbroker.engine.apis._produce_plan cimport (
 from kbroker.engine.apis._produce_rights cimport (
     produce_ask_rights, produce_begin_rights, produce_leave_to_python, produce_may_use_id,
     produce_refused)
-from kbroker.engine.apis._produce_unique cimport produce_unique
+from kbroker.engine.apis._produce_unique cimport names_one_partition, produce_unique
 from kbroker.engine.apis._produce_verify cimport (
     produce_await_coordinator, produce_let_found_go, produce_let_guards_go,
     produce_note_transactional, produce_take_guards, produce_those_joined, produce_verify)
@@ -212,7 +212,8 @@ cdef void _parse_frame(
             frame.malformed = 1
             return
     skip_tags(&cursor, flexible)
-    frame.malformed = cursor.failed or produce_unique(worker, frame) != 0
+    frame.malformed = cursor.failed or (
+        not names_one_partition(frame) and produce_unique(worker, frame) != 0)
     if frame.error != 0:
         produce_fail_frame(frame)
 
@@ -467,7 +468,8 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
         produce_release_partitions(plan)
         plan = following
     worker_hand_over(worker)
-    produce_wait(worker, snapshot)
+    if worker.waiting != NULL:
+        produce_wait(worker, snapshot)
     awaited = worker.flushes
     while awaited != NULL:
         if kb_load_int(&awaited.partition.has_watchers):
@@ -514,8 +516,10 @@ cdef void produce_finish(
             produce_answer(worker, plan)
         plan = following
     worker_hand_over(worker)          # producers need not wait for the fetches that they complete
-    produce_wait(worker, snapshot)
-    long_polls_wake_touched(worker, snapshot)
+    if worker.waiting != NULL:
+        produce_wait(worker, snapshot)
+    if worker.touched_count:
+        long_polls_wake_touched(worker, snapshot)
     worker_hand_over(worker)
 
 

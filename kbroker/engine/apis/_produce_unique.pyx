@@ -133,7 +133,6 @@ cdef int _keep_last(HotWorker* worker, ProduceTopic* topic) noexcept nogil:
 
 
 cdef int produce_unique(HotWorker* worker, ProduceFrame* frame) noexcept nogil:
-    """Drops what is named again, and empty topics, from a frame just parsed; -1: no memory."""
     cdef int32_t i
     if frame.topic_count > 1 and _join_topics(worker, frame) != 0:
         return -1

@@ -75,7 +75,16 @@ cdef void produce_take_guards(ProducePlan* plan) noexcept nogil
 cdef void produce_let_guards_go(ProducePlan* plan) noexcept nogil
 
 # The plans of a run that go on, once those that join their transactions have been written.
-cdef ProducePlan* produce_those_joined(
+cdef inline ProducePlan* produce_those_joined(
+    HotWorker* worker, Snapshot* snapshot, ProducePlan* plans
+) noexcept nogil:
+    cdef ProducePlan* plan = plans
+    while plan != NULL and not plan.joins:
+        plan = plan.next
+    return plans if plan == NULL else produce_join(worker, snapshot, plans)
+
+
+cdef ProducePlan* produce_join(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plans) noexcept nogil
 
 # The same of guards that C has given it (`plan.unverified`), which lets them go.

@@ -464,14 +464,9 @@ cdef inline int _is_refused(int16_t error) noexcept nogil:
     return error not in (NO_ERROR, NOT_ENOUGH_REPLICAS, CONCURRENT_TRANSACTIONS)
 
 
-cdef ProducePlan* produce_those_joined(
+cdef ProducePlan* produce_join(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plans
 ) noexcept nogil:
-    cdef ProducePlan* plan = plans
-    while plan != NULL and not plan.joins:
-        plan = plan.next
-    if plan == NULL:
-        return plans
     return <ProducePlan*>worker.context.transactions.produce_join(worker, snapshot, plans)
 
 

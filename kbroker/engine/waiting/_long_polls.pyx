@@ -20,7 +20,6 @@ from kbroker.core._arena cimport arena_reset, arena_take
 from kbroker.core._atomics cimport (
     kb_add_int,
     kb_load_int,
-    kb_load_ptr,
     kb_store_int,
     kb_store_ptr,
     kb_store_u64,
@@ -308,17 +307,14 @@ cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     parked_drop(parked)
 
 
-cdef int long_polls_end_left(HotWorker* worker) noexcept nogil:
+cdef void long_polls_end_listed(HotWorker* worker) noexcept nogil:
     """Between two runs: ends every request whose connection has gone, and gathers for Python the
     writes of its own that are over, and of handlers that are busy the deadlines and the questions
-    to coordinators. 0: there was none.
+    to coordinators.
     """
     cdef ParkedTable* table = &worker.context.parked
     cdef ParkedRequest* parked
     cdef ParkedRequest* following
-    if (kb_load_ptr(&table.left) == NULL and kb_load_int(&table.tick_count) == 0
-            and kb_load_ptr(&table.asking) == NULL):
-        return 0
     worker_give_up_role(worker)
     lock_ranked(&table.lock, RANK_QUEUE)
     parked = <ParkedRequest*>table.left
@@ -330,4 +326,3 @@ cdef int long_polls_end_left(HotWorker* worker) noexcept nogil:
         following = parked.next_left
         _end_left(worker, parked)
         parked = following
-    return 1

@@ -14,7 +14,14 @@ cdef inline int quotas_in_force(HotWorker* worker) noexcept nogil:
 
 
 # The requests of a run are charged their shares of the time from now on; NULL: none is.
-cdef void charges_begin(HotWorker* worker, Request* run) noexcept nogil
+cdef inline void charges_begin(HotWorker* worker, Request* run) noexcept nogil:
+    worker.charged_ns = 0
+    worker.uncharged = 0
+    if run != NULL and quotas_in_force(worker):
+        charges_share(worker, run)
+
+
+cdef void charges_share(HotWorker* worker, Request* run) noexcept nogil
 # Before the answer is written. `silent`: there is none, and its time is not counted.
 cdef void charge_produce(HotWorker* worker, Request* request, int silent) noexcept nogil
 # 1: the answer is to have no records, and its bytes do not count.

@@ -24,11 +24,9 @@ cdef enum:
     SIZE_FIELD_BYTES = 4
 
 
-cdef void charges_begin(HotWorker* worker, Request* run) noexcept nogil:
+cdef void charges_share(HotWorker* worker, Request* run) noexcept nogil:
     cdef Request* request = run
-    worker.charged_ns = 0
-    worker.uncharged = 0
-    if run == NULL or not quotas_in_force(worker) & REQUEST_IN_FORCE:
+    if not quotas_in_force(worker) & REQUEST_IN_FORCE:
         return
     while request != NULL:
         worker.uncharged += _weight(request)
