@@ -54,4 +54,12 @@ cdef int64_t followers_low_watermark(
 
 # The offset up to which all in sync have the log, not beyond `end_offset`; -1 if one has not
 # fetched.
-cdef int64_t followers_reached(const Followers* followers, int64_t end_offset) noexcept nogil
+cdef inline int64_t followers_reached(
+    const Followers* followers, int64_t end_offset
+) noexcept nogil:
+    cdef int64_t reached = end_offset
+    cdef int32_t at
+    for at in range(followers.count):
+        if followers.list[at].in_sync and followers.list[at].log_end_offset < reached:
+            reached = followers.list[at].log_end_offset
+    return reached

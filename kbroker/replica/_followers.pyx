@@ -71,15 +71,6 @@ cdef int followers_keep_up(
     return 1
 
 
-cdef int64_t followers_reached(const Followers* followers, int64_t end_offset) noexcept nogil:
-    cdef int64_t reached = end_offset
-    cdef int32_t at
-    for at in range(followers.count):
-        if followers.list[at].in_sync and followers.list[at].log_end_offset < reached:
-            reached = followers.list[at].log_end_offset
-    return reached
-
-
 cdef int64_t followers_low_watermark(
     const Followers* followers, int64_t log_start_offset
 ) noexcept nogil:

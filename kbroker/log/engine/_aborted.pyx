@@ -100,7 +100,6 @@ cdef int16_t find_first(
     AbortedEntry* entries, int32_t* at, int32_t* got
 ) noexcept nogil:
     # The first entry that matters is at `at` or after it; `got` entries from there on were read.
-    cdef int16_t error
     at[0] = min(known.first, count) if known != NULL else 0
     got[0] = 0
     if known != NULL and at[0] < count:

@@ -32,7 +32,14 @@ cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes
 
 # Space for so many more entries, on disk as well, or as many as the capacity leaves. Answers ENOSPC
 # before anything is written.
-cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept nogil
+cdef inline int index_reserve(Index* index, const char* path, int32_t entries) noexcept nogil:
+    if (index.map != NULL
+            and <int64_t>(index.entries + entries) * index.entry_bytes <= index.allocated_bytes):
+        return 0
+    return index_extend(index, path)
+
+
+cdef int index_extend(Index* index, const char* path) noexcept nogil
 
 # Unmaps, cuts the file to its entries; the index can be read afterwards, not written.
 cdef int index_trim(Index* index, const char* path) noexcept nogil

@@ -128,13 +128,13 @@ cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes
     return 0
 
 
-cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept nogil:
-    cdef int64_t wanted_bytes = <int64_t>(index.entries + entries) * index.entry_bytes
+cdef int index_extend(Index* index, const char* path) noexcept nogil:
+    cdef int64_t wanted_bytes
     cdef int fd, status
     if index.map == NULL:
         return EFBIG
     # A full index takes no more entries, which makes lookups scan further, and no mistake.
-    if wanted_bytes <= index.allocated_bytes or index.allocated_bytes == index.map_bytes:
+    if index.allocated_bytes == index.map_bytes:
         return 0
     fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     if fd < 0:

@@ -112,7 +112,15 @@ cdef int producers_note_marker(
 cdef int producers_note_stored(
     ProducerTable* table, const Header* header, const uint8_t* records, int64_t length,
     int64_t segment_base, int64_t position) noexcept nogil
-cdef void producers_commit(ProducerTable* table) noexcept nogil
+cdef inline void producers_commit(ProducerTable* table) noexcept nogil:
+    if table.guards.by_id.count:
+        producers_end_guards(table)
+    table.undo_count = 0
+    table.write += 1
+
+
+# Now that what they were for is in the log: a write that fails leaves them.
+cdef void producers_end_guards(ProducerTable* table) noexcept nogil
 cdef void producers_roll_back(ProducerTable* table) noexcept nogil
 
 # A batch of a producer as a snapshot has it; the oldest comes first. 0 or ENOMEM.

@@ -483,8 +483,7 @@ cdef int producers_note_stored(
         &start if header.attributes & TRANSACTIONAL_BIT else NULL)
 
 
-cdef void end_guards(ProducerTable* table) noexcept nogil:
-    # Now that what they were for is in the log: a write that fails leaves them.
+cdef void producers_end_guards(ProducerTable* table) noexcept nogil:
     cdef ProducerUndo* undo
     cdef int32_t at
     for at in range(table.undo_count):
@@ -493,13 +492,6 @@ cdef void end_guards(ProducerTable* table) noexcept nogil:
             guards_end_by_marker(&table.guards, undo.producer.producer_id, undo.producer.epoch)
         elif undo.producer.transaction != NULL:
             guards_end(&table.guards, undo.producer.producer_id)
-
-
-cdef void producers_commit(ProducerTable* table) noexcept nogil:
-    if table.guards.by_id.count:
-        end_guards(table)
-    table.undo_count = 0
-    table.write += 1
 
 
 cdef void take_back(ProducerTable* table) noexcept nogil:

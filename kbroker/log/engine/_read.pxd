@@ -3,7 +3,8 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kbroker.log.engine._storage cimport Log
+from kbroker.core._error_codes cimport NO_ERROR
+from kbroker.log.engine._storage cimport Log, log_end_locked
 from kbroker.log.engine._types cimport Bound, FileSlice, Patience, Segment
 
 
@@ -51,4 +52,11 @@ cdef int64_t bytes_below(const Log* log, int32_t at, const Bound* bound) noexcep
 
 # The bound at an offset: where the batch that holds it begins, or the log ends; never before the
 # start. With the lock held; 0 or 56.
-cdef int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nogil
+cdef inline int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nogil:
+    if offset < log.log_end_offset:
+        return log_bound_below_locked(log, offset, out)
+    out[0] = log_end_locked(log)
+    return NO_ERROR
+
+
+cdef int16_t log_bound_below_locked(Log* log, int64_t offset, Bound* out) noexcept nogil

@@ -427,13 +427,10 @@ cdef int64_t log_readable_bytes_locked(
     return min(max(total, <int64_t>0), max_bytes)
 
 
-cdef int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nogil:
+cdef int16_t log_bound_below_locked(Log* log, int64_t offset, Bound* out) noexcept nogil:
     cdef Bound end = log_end_locked(log)
     cdef Found found
     cdef Scan scan
-    if offset >= log.log_end_offset:
-        out[0] = end
-        return NO_ERROR
     if offset < log.log_start_offset:
         offset = log.log_start_offset
     found.patience = WAITS_FOR_DISK
