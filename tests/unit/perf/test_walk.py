@@ -182,3 +182,11 @@ def test_the_page_is_drawn_from_the_walks_that_are_kept() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert replaced(page, report.BEGIN, report.to_page(data)) == page
     assert [walk["key"] for walk in data["walks"]] == [*KEYS]
+
+
+@pytest.mark.parametrize(("key", "units_max"), [("produce", 26), ("fetch", 22), ("commit", 28)])
+def test_a_hot_request_crosses_few_units(key: str, units_max: int) -> None:
+    """As `make walk ARGS=--write` kept it last."""
+    kept = json.loads(KEPT.read_text())
+    (walk,) = (walk for walk in kept["walks"] if walk["key"] == key)
+    assert len(walk["units"]) <= units_max
