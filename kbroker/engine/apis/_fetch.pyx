@@ -92,9 +92,12 @@ cdef WaiterKind _FETCH = WaiterKind(
     waits_for=WAITS_FOR_BYTES, complete=_complete, give_up=NULL, free_kept=NULL)
 
 
-cdef int _is_due(FetchPlan* plan) noexcept nogil:
+cdef int _is_due(HotWorker* worker, FetchPlan* plan, int resumed) noexcept nogil:
+    if plan.notes_follower and fetch_gathers(worker, plan):
+        return 0
     return (
-        plan.error != NO_ERROR
+        resumed == FETCH_LAST
+        or plan.error != NO_ERROR
         or plan.any_error
         or plan.read_bytes >= plan.min_bytes
         or plan.max_wait_ms <= 0
@@ -249,8 +252,7 @@ cdef void _serve(
         fetch_read_all(worker, plan)
         if _is_set_aside(worker, snapshot, plan, resumed):
             return
-        is_due = (not (plan.notes_follower and fetch_gathers(worker, plan))
-                  and (resumed == FETCH_LAST or _is_due(plan)))
+        is_due = _is_due(worker, plan, resumed)
         if not worker.may & MAY_PARK and (not is_due or plan.read_bytes > BYTES_AT_ONCE_MAX):
             _give_back(worker, plan)
             return
