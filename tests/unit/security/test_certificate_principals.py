@@ -7,6 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from kbroker.log_lines import LogLines
+from kbroker.security import certificate_principals
 from kbroker.security.certificate_principals import CertificatePrincipals
 from kbroker.security.principal_rules import PrincipalRules
 from kbroker.security.session import Principal
@@ -44,7 +46,11 @@ def test_a_client_that_is_no_user_is_refused(
     request_: Mock,
     why: str,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A cause has a line in a second, and another test may have had it.
+    lines = LogLines(certificate_principals.logger, lambda: 0)
+    monkeypatch.setattr(certificate_principals, "lines", lines)
     caplog.set_level(logging.INFO)
     principals.identify(request_)
     request_.refuse.assert_called_once_with()
