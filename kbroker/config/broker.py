@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.config.admin_listeners import (
+    ADMIN,
     ADMIN_LISTENERS,
     AdminListener,
     parse_admin_listeners,
@@ -180,11 +181,26 @@ class BrokerConfig:
         return tuple(os.path.abspath(os.path.expanduser(path)) for path in directories)
 
     def security_of(self, listener: str) -> ListenerSecurity:
-        """The security settings of a listener, by its name in capitals."""
+        """The security settings of a listener, by its name in capitals; ADMIN: of the admin port,
+        if it speaks TLS."""
         from kbroker.config.listener_security import ListenerSecurity
 
+        if listener == ADMIN and self.has_https:
+            return ListenerSecurity(self, ADMIN, SecurityProtocol.SSL, ADMIN_LISTENERS)
         protocol = SecurityProtocol(self.listeners.protocol_of(listener))
         return ListenerSecurity(self, listener, protocol)
+
+    @property
+    def has_https(self) -> bool:
+        """Whether the admin port speaks TLS somewhere."""
+        return any(each.tls for each in self.admin_listeners)
+
+    @property
+    def with_tls(self) -> list[str]:
+        """The listeners that speak TLS, by name; ADMIN: the admin port does."""
+        listeners = self.listeners
+        found = [each for each in listeners.names if listeners.protocol_of(each).endswith("SSL")]
+        return [*found, ADMIN] if self.has_https else found
 
     @property
     def connections_per_ip_overrides(self) -> dict[str, int]:
@@ -299,6 +315,12 @@ def _check_security(config: BrokerConfig) -> None:
     secured = [
         name for name in config.listeners.names if config.listeners.protocol_of(name) != "PLAINTEXT"
     ]
+    if config.has_https:
+        if ADMIN in config.listeners.names:
+            raise ConfigError(
+                f"listeners: {ADMIN} is the name of {ADMIN_LISTENERS} with https", "use another"
+            )
+        secured.append(ADMIN)
     if secured:  # else nothing more is imported
         from kbroker.config.listener_security import check_listener_security
 

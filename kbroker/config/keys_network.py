@@ -180,9 +180,11 @@ KEYS: Final = (
         "How log lines are written to standard error: for people or as JSON, one object a line.",
         choices=("text", "json"), supported=True, kafka="-"),
     Key("admin.listeners", LIST, default_admin_listeners(),
-        "Where metrics and health are served over HTTP: http://host:port, several separated by"
-        " commas; none, or nothing: nowhere. There is no authentication: keep it on loopback or"
-        " on a network that you trust. Where the default port is taken, a broker runs without.",
-        check_words="entries http://host:port separated by commas, or none", supported=True,
-        kafka="-"),
+        "Where metrics and health are served over HTTP: http://host:port or https://host:port,"
+        " several separated by commas; none, or nothing: nowhere. https has the keys ssl.* as a"
+        " listener has them, with the prefix listener.name.admin. before those without. There is no"
+        " authentication but ssl.client.auth: keep it on loopback or on a network that you trust."
+        " Where the default port is taken, a broker runs without.",
+        check_words="entries http://host:port or https://host:port separated by commas, or none",
+        supported=True, kafka="-"),
 )  # fmt: skip

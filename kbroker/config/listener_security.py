@@ -37,11 +37,19 @@ _JAVA_STORES: Final = frozenset({"JKS", "PKCS12"})
 class ListenerSecurity:
     """The security settings of one listener; `name` in capitals."""
 
-    __slots__ = ("_config", "_prefix", "name", "protocol")
+    __slots__ = ("_config", "_prefix", "key", "name", "protocol")
 
-    def __init__(self, config: BrokerConfig, name: str, protocol: SecurityProtocol) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        name: str,
+        protocol: SecurityProtocol,
+        key: str = "listeners",
+    ) -> None:
+        """`key`: where the listener itself is written."""
         self._config: Final = config
         self._prefix: Final = f"{LISTENER_PREFIX}{name.lower()}."
+        self.key: Final = key
         self.name: Final = name
         self.protocol: Final = protocol
 
@@ -137,8 +145,9 @@ def _check_key_store(security: ListenerSecurity) -> None:
             f"{security.name_of(inline[0])} is set and {missing} is not", f"set {missing}, too"
         )
     if not inline and security[location] is None:
+        spoken = f"{security.name} speaks {security.protocol.value}"
         raise ConfigError(
-            f"listeners: {security.name} speaks {security.protocol.value} and has no certificate",
+            f"{security.key}: {spoken} and has no certificate",
             f"set {location} to a file with key and certificates, and ssl.keystore.type",
         )
     _check_store(security, "ssl.keystore.type", location, key if inline else None)

@@ -17,6 +17,7 @@ from kbroker.errors import ConfigError
         ("http://127.0.0.1:9644", AdminListener("127.0.0.1", 9644)),
         ("http://127.0.0.1:9644/", AdminListener("127.0.0.1", 9644)),
         ("http://[::1]:0", AdminListener("::1", 0)),
+        ("https://127.0.0.1:9644/", AdminListener("127.0.0.1", 9644, tls=True)),
         ("http://:9644", AdminListener("", 9644)),
         ("http://a-host.example:65535", AdminListener("a-host.example", 65535)),
     ],
@@ -29,7 +30,9 @@ def test_an_address(text: str, listener: AdminListener) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "https://h:1",
+        "HTTPS://h:1",
+        "https:/h:1",
+        "httpss://h:1",
         "h:1",
         "http://h",
         "http://h:",
@@ -72,3 +75,49 @@ def test_a_free_port_for_kafka_is_a_free_port_here() -> None:
     assert {listener.port for listener in fixed} == {9644}
     said = build_config(StartArguments(port=0, overrides=("admin.listeners=http://h:7",)))
     assert said.admin_listeners == (AdminListener("h", 7),)
+
+
+STORE = ("ssl.keystore.type=PEM", "listener.name.admin.ssl.keystore.location=/admin.pem")
+
+
+def https(*settings: str) -> BrokerConfig:
+    return BrokerConfig.load(None, {}, ["admin.listeners=https://127.0.0.1:0", *settings])
+
+
+def test_https_has_keys_of_a_listener() -> None:
+    config = https(*STORE, "ssl.keystore.location=/listeners.pem", "ssl.client.auth=requested")
+    security = config.security_of("ADMIN")
+    assert security["ssl.keystore.location"] == "/admin.pem"
+    assert (security.client_auth, security.uses_tls) == ("requested", True)
+    assert config.with_tls == ["ADMIN"]
+    assert BrokerConfig.load(None, {}, []).with_tls == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ((), "admin.listeners: ADMIN speaks SSL and has no certificate"),
+        ((*STORE, "listener.name.admin.ssl.enabled.protocols=TLSv1.1"), "cannot be served"),
+        (
+            (
+                *STORE,
+                "listeners=ADMIN://127.0.0.1:0",
+                "listener.security.protocol.map=ADMIN:PLAINTEXT",
+                "inter.broker.listener.name=ADMIN",
+            ),
+            "ADMIN is the name of admin.listeners with https",
+        ),
+    ],
+)
+def test_https_that_cannot_be_served(settings: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        https(*settings)
+
+
+def test_a_listener_may_have_the_name_beside_http() -> None:
+    settings = [
+        "listeners=ADMIN://127.0.0.1:0",
+        "listener.security.protocol.map=ADMIN:PLAINTEXT",
+        "inter.broker.listener.name=ADMIN",
+    ]
+    assert BrokerConfig.load(None, {}, settings).security_of("ADMIN").key == "listeners"
