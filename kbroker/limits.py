@@ -283,6 +283,9 @@ ADMIN_HEADER_BYTES_MAX: Final = 16 * 1024
 ADMIN_REQUEST_TIMEOUT_S: Final = 15
 # A connection may idle between two requests: longer than two scrapes lie apart.
 ADMIN_KEEP_ALIVE_S: Final = 75
+# With https, after each connection is accepted: handshakes are computed on the control loop, a
+# millisecond each, or four with a large key.
+ADMIN_HANDSHAKE_PAUSE_S: Final = 0.01
 # Scrapes that wait for the one worker; equal ones share an answer. Full: 503.
 ADMIN_JOBS_MAX: Final = 4
 # Words of ?name=. More: 400.

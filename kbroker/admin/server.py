@@ -1,4 +1,5 @@
-"""HTTP on the admin port: uvicorn inside the control loop, with bounds of our own around it.
+"""HTTP on the admin port: uvicorn inside the control loop, with bounds of our own around it. Of
+https:// `secure_sockets.py` accepts the connections.
 
 Imported when the first connection comes, by the thread `kbroker-admin`; everything else here runs
 on the control loop. uvicorn comes in through this file alone. It is used as a library: no signal
@@ -15,12 +16,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kbroker.admin.app import Backend, Run, make_app
+from kbroker.admin.secure_sockets import Context, SecureSockets
 from kbroker.limits import (
     ADMIN_BACKLOG,
     ADMIN_CONNECTIONS_MAX,
@@ -112,10 +114,22 @@ class _Uvicorn(uvicorn.Server):
         await self.ended.wait()
 
 
+class AdminSocket(Protocol):
+    """A listening socket, and whether its clients speak TLS."""
+
+    @property
+    def bound(self) -> socket.socket: ...
+    @property
+    def tls(self) -> bool: ...
+
+
 class AdminServer:
     """`start` and `stop` on the control loop; what `server.admin_port` asks of the HTTP side."""
 
-    def __init__(self, backend: Backend, sockets: Sequence[socket.socket], run: Run) -> None:
+    def __init__(
+        self, backend: Backend, sockets: Sequence[AdminSocket], run: Run, context: Context
+    ) -> None:
+        """`context`: for the next connection of a socket with TLS."""
         # Scrapes and answers are short: lines about them would only hide others.
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
         self._sockets = list(sockets)
@@ -135,14 +149,16 @@ class AdminServer:
             timeout_graceful_shutdown=_STOP_TIMEOUT_S,
             h11_max_incomplete_event_size=ADMIN_HEADER_BYTES_MAX,
         )
+        self._context = context
         self._server: _Uvicorn | None = None
+        self._secure: SecureSockets | None = None
         self._task: asyncio.Task[Any] | None = None
 
     async def start(self) -> None:
         """Raises what uvicorn ends with, where it ends before it serves; then it may be tried again
         with the same sockets, of which uvicorn closes copies."""
-        self._server = _Uvicorn(self._config)
-        copies = [each.dup() for each in self._sockets]
+        server = self._server = _Uvicorn(self._config)
+        copies = [each.bound.dup() for each in self._sockets if not each.tls]
         self._task = asyncio.create_task(self._server.serve(copies))
         serving = asyncio.create_task(self._server.serving.wait())
         await asyncio.wait({self._task, serving}, return_when=asyncio.FIRST_COMPLETED)
@@ -154,10 +170,19 @@ class AdminServer:
                 copy.close()
             self._task.result()
             raise RuntimeError("uvicorn has ended before it served")
+        secure = [each.bound for each in self._sockets if each.tls]
+        self._secure = SecureSockets(secure, self._context, lambda: self._connection(server))
+        self._secure.start()
         logger.debug("the admin port is served")
+
+    def _connection(self, server: _Uvicorn) -> BoundedProtocol:
+        """For a connection that uvicorn has not accepted."""
+        return BoundedProtocol(self._config, server.server_state, server.lifespan.state)
 
     async def stop(self) -> None:
         if self._server is None or self._task is None:
             return
+        if self._secure is not None:
+            await self._secure.stop()
         self._server.ended.set()
         await asyncio.wait([self._task])

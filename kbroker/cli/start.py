@@ -25,12 +25,11 @@ from kbroker.config.listeners import format_address
 from kbroker.errors import UsageError
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Mapping, Sequence
 
     import click
 
-    from kbroker.server.admin_port import HttpServer, Run
+    from kbroker.server.admin_port import AdminSocket, HttpServer, Run
     from kbroker.server.broker import Broker
 
 
@@ -58,11 +57,11 @@ def prepare(arguments: StartArguments) -> BrokerConfig:
     return config
 
 
-def serve_admin(broker: Broker, sockets: Sequence[socket.socket], run: Run) -> HttpServer:
+def serve_admin(broker: Broker, sockets: Sequence[AdminSocket], run: Run) -> HttpServer:
     """The HTTP side, imported when a client connects to the admin port."""
     from kbroker.admin.server import AdminServer
 
-    return AdminServer(broker, sockets, run)
+    return AdminServer(broker, sockets, run, broker.admin_context)
 
 
 def build_config(

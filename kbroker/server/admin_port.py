@@ -26,10 +26,9 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from kbroker.config.admin_listeners import AdminListener
-from kbroker.config.listeners import format_address
 from kbroker.errors import AddressInUse, UserError
 from kbroker.failures import Failures
 from kbroker.limits import ADMIN_BACKLOG, ADMIN_JOBS_MAX, TASK_RETRY_MS, THREAD_JOIN_TIMEOUT_MS
@@ -49,6 +48,13 @@ T = TypeVar("T")
 Job = Callable[[], None]
 
 
+class AdminSocket(NamedTuple):
+    """A listening socket; `tls`: its clients speak TLS."""
+
+    bound: socket.socket
+    tls: bool
+
+
 class HttpServer(Protocol):
     """It serves the sockets once a client has connected."""
 
@@ -64,7 +70,7 @@ class HttpServer(Protocol):
 # Does a piece of work on the admin thread, for the control loop: `AdminPort.run`.
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 # Imports the HTTP side; called on the admin thread, once.
-Serve = Callable[[Sequence[socket.socket]], HttpServer]
+Serve = Callable[[Sequence[AdminSocket]], HttpServer]
 # Runs a coroutine on the control loop, which it starts if it has to.
 Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 
@@ -75,7 +81,7 @@ class AdminPort:
     def __init__(self, serve: Serve, submit: Submit) -> None:
         self._serve = serve
         self._submit = submit
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[AdminSocket] = []
         self._jobs: deque[Job] = deque()
         self._jobs_changed = threading.Condition()
         self._waiting = 0  # of the control loop alone
@@ -96,8 +102,9 @@ class AdminPort:
                 raise
             logger.warning("no metrics and health over HTTP: %s", error.message)
         if self._sockets:
-            host, port = self._sockets[0].getsockname()[:2]
-            self.url = f"http://{format_address(reachable(host), port)}"
+            first = self._sockets[0]
+            host, port = first.bound.getsockname()[:2]
+            self.url = str(AdminListener(reachable(host), port, first.tls))
 
     def start(self) -> None:
         if self._sockets:
@@ -120,7 +127,7 @@ class AdminPort:
         if not thread.await_end():
             return
         for each in self._sockets:
-            each.close()
+            each.bound.close()
         os.close(self._wake)
 
     @property
@@ -199,7 +206,7 @@ class AdminPort:
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         for each in self._sockets:
-            poll.register(each, select.POLLIN)
+            poll.register(each.bound, select.POLLIN)
         poll.poll()
         return not self._ending
 
@@ -222,7 +229,7 @@ def reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)
 
 
-def _bind_all(listeners: Sequence[AdminListener]) -> list[socket.socket]:
+def _bind_all(listeners: Sequence[AdminListener]) -> list[AdminSocket]:
     for attempt in range(_FREE_PORT_TRIES):
         try:
             return _bind_once(listeners)
@@ -233,14 +240,14 @@ def _bind_all(listeners: Sequence[AdminListener]) -> list[socket.socket]:
     return []
 
 
-def _bind_once(listeners: Sequence[AdminListener]) -> list[socket.socket]:
+def _bind_once(listeners: Sequence[AdminListener]) -> list[AdminSocket]:
     """One socket for each; an address that this machine lacks is left out beside one it has."""
-    opened: list[socket.socket] = []
+    opened: list[AdminSocket] = []
     absent: OSError | None = None
-    free_port = 0
+    free_ports: dict[bool, int] = {}  # that of http is another than that of https
     try:
         for listener in listeners:
-            port = listener.port or free_port
+            port = listener.port or free_ports.get(listener.tls, 0)
             try:
                 bound = _bind(listener.host, port)
             except OSError as error:
@@ -248,14 +255,14 @@ def _bind_once(listeners: Sequence[AdminListener]) -> list[socket.socket]:
                     raise _explained(listener, port, error) from error
                 absent = error
                 continue
-            opened.append(bound)
+            opened.append(AdminSocket(bound, listener.tls))
             if listener.port == 0:
-                free_port = bound.getsockname()[1]
+                free_ports[listener.tls] = bound.getsockname()[1]
         if absent is not None and not opened:
             raise _explained(listeners[0], listeners[0].port, absent)
     except BaseException:
         for each in opened:
-            each.close()
+            each.bound.close()
         raise
     return opened
 
@@ -275,7 +282,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _explained(listener: AdminListener, port: int, error: OSError) -> UserError:
-    place = f"http://{format_address(listener.host, port)}"
+    place = listener._replace(port=port)
     if error.errno == errno.EADDRINUSE:
         return AddressInUse(
             f"{place} of admin.listeners is taken by another process",

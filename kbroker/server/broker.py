@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 from kbroker import limits
 from kbroker._net import WrappedRequest
 from kbroker.clock import Clock, SystemClock
-from kbroker.config.admin_listeners import ADMIN_LISTENERS
+from kbroker.config.admin_listeners import ADMIN, ADMIN_LISTENERS
 from kbroker.config.key import ConfigSource
 from kbroker.config.listeners import format_address
 from kbroker.config.topic import edit_topic_list, validate_topic_overrides
@@ -58,7 +58,7 @@ from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.scheduler import Scheduler
 from kbroker.server import sockets
-from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
+from kbroker.server.admin_port import AdminPort, AdminSocket, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.authorizer import Access
 from kbroker.server.boot import boot_id
@@ -80,7 +80,7 @@ from kbroker.server.transactions import Given, TransactionsOnDemand
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
-    import socket
+    from ssl import SSLContext
 
     from kbroker.cluster.cluster_member import ClusterMember
     from kbroker.config import BrokerConfig
@@ -96,7 +96,7 @@ logger: Final = logging.getLogger("kbroker.server")
 T = TypeVar("T")
 # Imports the HTTP side and returns it: handed down, since server does not know admin.
 Dispatch = Callable[[WrappedRequest], None]
-ServeAdmin = Callable[["Broker", "Sequence[socket.socket]", Run], HttpServer]
+ServeAdmin = Callable[["Broker", Sequence[AdminSocket], Run], HttpServer]
 
 MOVE_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
@@ -554,11 +554,17 @@ class Broker:
     def _start_admin(self) -> None:
         if self._serve_admin is None:
             return
+        if self.config.has_https:
+            self._tls.open_admin(self.config.security_of(ADMIN))
         by_default = self.config.source(ADMIN_LISTENERS) is ConfigSource.DEFAULT_CONFIG
         self._admin.bind(self.config.admin_listeners, may_be_taken=by_default)
         self._admin.start()
 
-    def _serve_http(self, sockets: Sequence[socket.socket]) -> HttpServer:
+    def admin_context(self) -> SSLContext:
+        """Of TLS, for the next connection of the admin port."""
+        return self._tls.admin_context()
+
+    def _serve_http(self, sockets: Sequence[AdminSocket]) -> HttpServer:
         if self._serve_admin is None:
             raise InvariantError("there is nothing to serve the admin port with")
         return self._serve_admin(self, sockets, self._admin.run)

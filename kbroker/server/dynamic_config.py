@@ -150,8 +150,7 @@ class DynamicConfig:
         """With a listener's prefix: keys of TLS, if the listener speaks it."""
         return name == key or any(
             name == f"{LISTENER_PREFIX}{each.lower()}.{key}" and of_a_listeners_tls(name)
-            for each in self.config.listeners.names
-            if self.config.security_of(each).uses_tls
+            for each in self.config.with_tls
         )
 
     def election_rules(self, topic: TopicImage) -> ElectionRules:

@@ -1,5 +1,8 @@
 """The listeners with TLS: their transports and certificates, and what their clients fail at.
 
+The admin port, where it speaks https, is one of them, by the name ADMIN, with a context of Python's
+ssl in place of a transport.
+
 Place in the flow: `listen_all` asks for a transport when it binds a listener that needs one; only
 then is anything of TLS imported, and libssl mapped. From then on the scheduler calls `tell`, which
 writes a line for each kind of connection that has failed in TLS, since the network threads cannot,
@@ -23,9 +26,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker import limits
 from kbroker.clock import Clock, SystemClock
-from kbroker.errors import ConfigError
+from kbroker.config.admin_listeners import ADMIN_LISTENERS
+from kbroker.errors import ConfigError, InvariantError
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from kbroker.config import BrokerConfig
     from kbroker.config.listener_security import ListenerSecurity
     from kbroker.net._tls_transport import TlsTransport
@@ -91,6 +97,7 @@ class TlsListeners:
         self._lock = threading.Lock()
         self._transports: dict[str, TlsTransport] = {}
         self._served: dict[str, Served] = {}
+        self._of_admin: SSLContext | None = None
         self._rules: dict[str, PrincipalRules] = {}
         self._refused: dict[str, str] = {}  # why a change is not served, as the log has it
         self._lapses: dict[str, str] = {}  # what the log has of a certificate's time
@@ -99,19 +106,36 @@ class TlsListeners:
 
     def transport_of(self, security: ListenerSecurity) -> TlsTransport:
         """For a listener that opens; ConfigError if its settings or files do not do."""
-        from kbroker.net._openssl import loaded_version
         from kbroker.net._tls_transport import TlsTransport
         from kbroker.security.tls import principal_rules
-        from kbroker.security.tls_changes import serve
 
-        name, first = security.name, not self._transports
-        self._served[name] = served = serve(security)
+        name, served = security.name, self._serve(security)
         self._transports[name] = transport = TlsTransport(served.context)
         self._rules[name] = principal_rules(security)
+        return transport
+
+    def open_admin(self, security: ListenerSecurity) -> None:
+        """For https on the admin port; ConfigError as with `transport_of`."""
+        from kbroker.security.server_tls import server_context
+
+        self._of_admin = server_context(security, self._serve(security).stores)
+
+    def admin_context(self) -> SSLContext:
+        """For the next connection of the admin port. Any thread."""
+        if self._of_admin is None:
+            raise InvariantError("the admin port does not speak TLS")
+        return self._of_admin
+
+    def _serve(self, security: ListenerSecurity) -> Served:
+        from kbroker.net._openssl import loaded_version
+        from kbroker.security.tls_changes import serve
+
+        first = not self._served
+        self._served[security.name] = served = serve(security)
         if first:
             logger.info("TLS by %s", loaded_version())
-        self._tell_of_time(name, served)
-        return transport
+        self._tell_of_time(security.name, served)
+        return served
 
     def before(self, dispatch: Dispatch) -> Dispatch:
         """What handlers call, with the certificates of clients taken out; after the listeners have
@@ -125,7 +149,7 @@ class TlsListeners:
     def schedule(self, scheduler: Scheduler, period_ms: int) -> None:
         """After the listeners have been bound. `period_ms`: between two looks at the files."""
         self._scheduler = scheduler
-        if self._transports:
+        if self._served:
             scheduler.schedule("TLS", self.tell, limits.LOG_LINE_PERIOD_MS)
             scheduler.schedule("TLS files", self.look, period_ms)
 
@@ -142,7 +166,7 @@ class TlsListeners:
         from kbroker.security.tls_changes import signature_of
 
         self._looks += 1
-        for name in self._transports:
+        for name in self._served:
             config = self._dynamic.config
             if (
                 signature_of(config.security_of(name)) != self._served[name].signature
@@ -168,7 +192,7 @@ class TlsListeners:
 
     def follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
         """A change of settings, and of the files too if they have changed."""
-        for name in self._transports:
+        for name in self._served:
             self._change(now, name)
 
     def judge(self, config: BrokerConfig) -> None:
@@ -176,7 +200,8 @@ class TlsListeners:
         are looked at soon after it, though no setting may have another value."""
         with self._lock:
             for name, served in self._served.items():
-                self._changed(config, name, served)
+                found = self._changed(config, name, served)
+                self._admin_context_of(config.security_of(name), found)
         self.look_soon()
 
     def _changed(self, config: BrokerConfig, name: str, served: Served) -> Served | None:
@@ -184,6 +209,15 @@ class TlsListeners:
 
         between = config.listeners.inter_broker_name == name
         return changed(config.security_of(name), served, self._now_s(), is_between_brokers=between)
+
+    @staticmethod
+    def _admin_context_of(security: ListenerSecurity, found: Served | None) -> SSLContext | None:
+        """None: nothing has changed, or of a listener of Kafka's protocol."""
+        if found is None or security.key != ADMIN_LISTENERS:
+            return None
+        from kbroker.security.server_tls import server_context
+
+        return server_context(security, found.stores)
 
     def _change(self, config: BrokerConfig, name: str) -> None:
         from kbroker.security.tls_changes import signature_of
@@ -193,6 +227,7 @@ class TlsListeners:
             served = self._served[name]
             try:
                 found = self._changed(config, name, served)
+                of_admin = self._admin_context_of(security, found)
             except ConfigError as error:
                 if self._refused.get(name) != error.message:
                     logger.warning("%s keeps its TLS: %s", name, error.message)
@@ -202,7 +237,10 @@ class TlsListeners:
             if found is None:
                 self._served[name] = served._replace(signature=signature_of(security))
                 return
-            self._transports[name].replace(found.context)
+            if of_admin is not None:
+                self._of_admin = of_admin
+            else:
+                self._transports[name].replace(found.context)
             self._served[name] = found
         logger.info(
             "%s: new connections get the certificate that expires at %d (seconds since 1970)",

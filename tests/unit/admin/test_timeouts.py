@@ -32,7 +32,8 @@ def admin_port(path: Path) -> Iterator[tuple[str, int]]:
     broker = Broker(BrokerConfig.load(None, {}, values), path, serve_admin=serve_admin)
     broker.start()
     for each in broker._admin._sockets:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # those accepted inherit it
+        # Those that are accepted inherit it.
+        each.bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     try:
         host, _, port = broker._admin.url.removeprefix("http://").rpartition(":")
         yield host, int(port)
