@@ -23,6 +23,7 @@ from kbroker.cli.checks import NOTE, OK, WARNING, Check, report
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.listener_checks import (
     ANSWER_TIMEOUT_MS,
+    admin_ports,
     advertised,
     backlog,
     bindable,
@@ -58,6 +59,7 @@ def command(
 def _checks(config: BrokerConfig, bootstrap: str, clock: Clock) -> Iterator[Check]:
     yield from machine(config.log_dirs, clock)
     yield from bindable(config.listeners.listeners, clock)
+    yield from admin_ports(config.admin_listeners)
     yield from advertised(config.listeners)
     yield from certificates(config, clock)
     yield from backlog(

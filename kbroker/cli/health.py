@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kbroker.cli.certificate_checks import of_brokers
 from kbroker.cli.checks import FAILING, OK, WARNING, Check, disk, report, status_of
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import output_option
@@ -41,9 +42,15 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
     "--timeout", "timeout_s", type=click.FloatRange(0.1, 86_400), default=30.0, show_default=True,
     metavar="SECONDS", help="How long --wait waits.",
 )  # fmt: skip
+@click.option(
+    "--admin", multiple=True, metavar="URL",
+    help="Ask the admin port of a broker, too: https://HOST:PORT. May be repeated.",
+)  # fmt: skip
 @bootstrap_option
 @output_option
-def command(wait: bool, timeout_s: float, bootstrap: str, output: str) -> int:
+def command(
+    wait: bool, timeout_s: float, admin: tuple[str, ...], bootstrap: str, output: str
+) -> int:
     """Say whether the cluster can be used: status 0 ok, 1 warning, 2 failing."""
     from threading import Condition
 
@@ -51,11 +58,16 @@ def command(wait: bool, timeout_s: float, bootstrap: str, output: str) -> int:
     from kbroker.peer.address import parse_addresses
 
     parse_addresses(bootstrap)  # what is no address will not become one by waiting
+    if admin:
+        from kbroker.cli.admin_checks import check_url
+
+        for url in admin:
+            check_url(url)
     clock, asleep = SystemClock(), Condition()
     deadline_ns = clock.monotonic_ns() + round(timeout_s * 1000) * NS_PER_MS
     while True:
         left_ms = max(1, (deadline_ns - clock.monotonic_ns()) // NS_PER_MS)
-        checks = look(bootstrap, min(ASK_TIMEOUT_MS, left_ms) if wait else ASK_TIMEOUT_MS)
+        checks = look(bootstrap, min(ASK_TIMEOUT_MS, left_ms) if wait else ASK_TIMEOUT_MS, admin)
         now_ns = clock.monotonic_ns()
         if not wait or status_of(checks) < _FAILING_STATUS or now_ns >= deadline_ns:
             return report(checks, output)
@@ -63,14 +75,26 @@ def command(wait: bool, timeout_s: float, bootstrap: str, output: str) -> int:
             clock.wait_until(asleep, min(deadline_ns, now_ns + POLL_INTERVAL_MS * NS_PER_MS))
 
 
-def look(bootstrap: str, timeout_ms: int) -> list[Check]:
-    """Every check; if no broker answers that is the only one."""
+def look(bootstrap: str, timeout_ms: int, admin: Iterable[str] = ()) -> list[Check]:
+    """Every check; if no broker answers that is the only one but those of admin ports."""
+    return [*_look(bootstrap, timeout_ms), *_admin_ports(admin, timeout_ms)]
+
+
+def _admin_ports(urls: Iterable[str], timeout_ms: int) -> Iterator[Check]:
+    for url in urls:
+        from kbroker.cli.admin_checks import readiness
+
+        yield from readiness(url, timeout_ms)
+
+
+def _look(bootstrap: str, timeout_ms: int) -> list[Check]:
     try:
         with connect(bootstrap, timeout_ms=timeout_ms) as client:
             cluster = client.metadata()
             return [
                 *_brokers(client, cluster),
                 _controller(cluster),
+                *of_brokers(client),
                 *_partitions(client, cluster, moving_now(client)),
                 *_transactions(client, cluster),
                 *_disks(client),

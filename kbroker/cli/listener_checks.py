@@ -19,6 +19,7 @@ from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import KafkaError, UserError
 
 if TYPE_CHECKING:
+    from kbroker.config.admin_listeners import AdminListener
     from kbroker.config.listeners import Endpoint, Listener, ListenerSet
     from kbroker.peer.client import Client
 
@@ -63,6 +64,24 @@ def _fix(number: int) -> str:
     if number == errno.EACCES:
         return "take a port from 1024 on, or give the process CAP_NET_BIND_SERVICE"
     return "set listeners to an address of this machine; its own names are in advertised.listeners"
+
+
+def admin_ports(listeners: Iterable[AdminListener]) -> Iterator[Check]:
+    """Those with https: free, or what a broker there says of itself."""
+    from kbroker.cli.admin_checks import readiness
+
+    for listener in listeners:
+        if not listener.tls or listener.port == 0:
+            continue
+        trouble = try_to_bind(listener.host, listener.port, ipv6=":" in listener.host)
+        if trouble == 0:
+            yield Check(OK, "admin", f"{listener} is free")
+        elif trouble == errno.EADDRINUSE:
+            host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(listener.host)
+            reached = listener if host is None else listener._replace(host=host)
+            yield from readiness(str(reached), ANSWER_TIMEOUT_MS)
+        else:
+            yield Check(FAILING, "admin", f"{listener}: {_words(trouble)}", _fix(trouble))
 
 
 def _taken(listener: Listener, clock: Clock) -> Check:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker import limits
@@ -61,6 +62,15 @@ class Link:
         self._login: ClientLogin | None = None
         self._again_ns = 0  # when to authenticate again, and when it is too late; 0: never
         self._ends_ns = 0
+
+    def certificate_not_after_s(self) -> float | None:
+        """When the certificate of the broker expires, in seconds since 1970; None without TLS."""
+        certificate: Mapping[str, str] = getattr(self._socket, "getpeercert", dict)()
+        if not certificate:
+            return None
+        import ssl  # which its socket has imported
+
+        return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
     def log_in(self, login: ClientLogin, deadline_ns: int) -> None:
         """Authenticate, also on a link that is in use. KafkaError: the broker refuses."""

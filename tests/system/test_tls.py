@@ -20,6 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
+from kbroker.cli.main import main
 from kbroker.errors import ConfigError
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import BrokerFailed
@@ -274,3 +275,23 @@ def test_a_start_that_is_refused(
     assert failed.value.exit_status == ConfigError.exit_code
     (line,) = [each for each in failed.value.log.splitlines() if ConfigError.ident in each]
     assert reason in line
+
+
+def test_health_warns_of_a_certificate_that_expires_soon(
+    make_secure: MakeSecure, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = make_secure(**{"admin.listeners": "https://127.0.0.1:0"})
+    file = tmp_path / "client.properties"
+    trusted = f"ssl.truststore.type=PEM\nssl.truststore.location={broker.authority.certificate}\n"
+    file.write_text(f"security.protocol=SSL\n{trusted}")
+    admin = broker.process.admin
+    assert admin.startswith("https://")
+    words = ["health", "-b", broker.bootstrap, "--admin", admin, "--command-config", str(file)]
+    assert main(words) == 1
+    lines = capsys.readouterr().out.splitlines()
+    soon = [each for each in lines if each.startswith("warning  certificate")]
+    assert any("broker 1: its certificate expires in 1 days" in each for each in soon), lines
+    for listener in ("SSL", "ADMIN"):
+        wanted = f"{admin}: the certificate of {listener} expires in "
+        assert any(wanted in each for each in soon), lines
+    assert any(f"{admin} is ready" in each for each in lines)

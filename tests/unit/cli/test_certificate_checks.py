@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.certificate_checks import certificates
-from kbroker.cli.checks import FAILING, OK, WARNING
+from kbroker.cli.certificate_checks import certificates, expiries
+from kbroker.cli.checks import FAILING, OK, WARNING, Check
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.net._tls_context import TlsContext
@@ -75,3 +75,31 @@ def test_readyz_lists_them_and_is_ready(tmp_path: Path) -> None:
     readiness.certificates = lambda: {"SSL": "has expired: new clients do not connect"}
     (found,) = [each for each in readiness.checks() if each.name == "certificate SSL"]
     assert found.ok and found.detail == "has expired: new clients do not connect"
+
+
+def test_the_admin_port_is_a_listener(store: Path) -> None:
+    settings = ["admin.listeners=https://127.0.0.1:0", "ssl.keystore.type=PEM"]
+    settings.append(f"listener.name.admin.ssl.keystore.location={store}")
+    first, _ = certificates(BrokerConfig.load(overrides=settings), ManualClock(until_ms(store) - 1))
+    assert first.seen == "ADMIN: the certificate of CN=broker expires in 0 days"
+
+
+# --- of brokers, for `kbroker health` -------------------------------------------------------------
+
+DAY_S = 86_400.0
+
+
+def test_all_are_valid_for_long() -> None:
+    assert expiries({}) == []
+    (line,) = expiries({1: 20.5 * DAY_S})
+    assert line == Check(OK, "certificate", "broker 1: its certificate expires in 20 days")
+    (line,) = expiries({1: 90 * DAY_S, 2: 20 * DAY_S, 3: 60 * DAY_S})
+    assert line.seen == "3 brokers; the first, broker 2: its certificate expires in 20 days"
+
+
+def test_those_that_expire_soon() -> None:
+    first, second = expiries({1: 3.5 * DAY_S, 2: 20 * DAY_S, 3: -1.0})
+    assert (first.verdict, second.verdict) == (WARNING, FAILING)
+    assert first.seen == "broker 1: its certificate expires in 3 days"
+    assert second.seen == "broker 3: its certificate has expired"
+    assert first.fix and second.fix
