@@ -4,9 +4,10 @@
     kbroker.oauthbearer.allowed.urls       the URLs that may be read at all; Apache Kafka has a
                                            system property for it, without the first word
 
-Each key may have the prefix of a listener and mechanism. Tokens that are not signed are accepted
-nowhere: a broker without keys to check by does not start, nor one whose login module has an option
-`unsecured...`, by which Apache Kafka takes any token.
+Each key may have the prefix of a listener and mechanism. Options `ssl.*` of the login module are
+for a server of keys with an authority of its own, as in Apache Kafka. Tokens that are not signed
+are accepted nowhere: a broker without keys to check by does not start, nor one whose login module
+has an option `unsecured...`, by which Apache Kafka takes any token.
 
 Immutable values; any thread.
 """
@@ -31,6 +32,17 @@ EXTRA_FIX: Final = "pip install 'kbroker[security]'"
 _FILE: Final = "file"
 _SCHEMES: Final = ("https", "http", _FILE)
 _UNSECURED: Final = "unsecured"
+_SSL: Final = "ssl."
+_NAME: Final = "ssl.endpoint.identification.algorithm"
+
+
+class TlsOptions(tuple[tuple[str, str], ...]):
+    """Names and values."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<TlsOptions>"  # there may be passwords among them
 
 
 class OAuthSettings(NamedTuple):
@@ -45,6 +57,8 @@ class OAuthSettings(NamedTuple):
     audiences: tuple[str, ...]
     issuer: str | None
     skew_s: int
+    # Options ssl.* of the login module, for the server of keys.
+    tls: TlsOptions = TlsOptions()
 
 
 def oauth_settings(security: ListenerSecurity, options: Mapping[str, str]) -> OAuthSettings:
@@ -77,6 +91,14 @@ def oauth_settings(security: ListenerSecurity, options: Mapping[str, str]) -> OA
         tuple(of("sasl.oauthbearer.expected.audience")),
         of("sasl.oauthbearer.expected.issuer"),
         of("sasl.oauthbearer.clock.skew.seconds"),
+        _tls_options(options),
+    )
+
+
+def _tls_options(options: Mapping[str, str]) -> TlsOptions:
+    """As Apache Kafka has them: the name in the certificate is checked, whatever they say."""
+    return TlsOptions(
+        sorted(each for each in options.items() if each[0].startswith(_SSL) and each[0] != _NAME)
     )
 
 

@@ -2,9 +2,10 @@
 
 A server is asked over HTTP or HTTPS, once: a redirection is an error, since it could lead away from
 the addresses that are allowed, and proxies of the environment are not used. The certificate is
-checked against the authorities of the machine (`SSL_CERT_FILE`). What is sent is bounded in bytes;
-how long it takes is bounded by `interrupt`, which any thread may call: it ends the connection, or
-one that is being made as soon as it is made, which takes _TIMEOUT_S for each address of the server.
+checked against the authorities of the machine (`SSL_CERT_FILE`), or those of `context`. What is
+sent is bounded in bytes; how long it takes is bounded by `interrupt`, which any thread may call: it
+ends the connection, or one that is being made as soon as it is made, which takes _TIMEOUT_S for
+each address of the server.
 
 Blocks, so it belongs on a thread of its own. `JwksError` says in one line what went wrong.
 """
@@ -15,12 +16,17 @@ import os
 import socket
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from kbroker.errors import ConfigError
 from kbroker.limits import JWKS_BYTES_MAX
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 FILE: Final = "file"
 _TIMEOUT_S: Final = 10.0
@@ -33,9 +39,10 @@ class JwksError(Exception):
 
 
 class JwksFetch:
-    """One attempt."""
+    """One attempt. `context`: of HTTPS, made when it is needed; it may raise a ConfigError."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, context: Callable[[], SSLContext] | None = None) -> None:
+        self._context = context
         self._url = urlsplit(url)
         self._lock = threading.Lock()
         self._connected: socket.socket | None = None
@@ -45,6 +52,8 @@ class JwksFetch:
         """JwksError, also after `interrupt`."""
         try:
             data = _read_file(self._url) if self._url.scheme == FILE else self._ask()
+        except ConfigError as error:
+            raise JwksError(error.message) from None
         except (OSError, HTTPException, ValueError) as error:
             why = _LATE if self._interrupted else str(error) or type(error).__name__
             raise JwksError(why) from None
@@ -67,9 +76,8 @@ class JwksFetch:
         if self._url.scheme == "https":
             from ssl import create_default_context
 
-            made: HTTPConnection = HTTPSConnection(
-                host, port, timeout=_TIMEOUT_S, context=create_default_context()
-            )
+            context = (self._context or create_default_context)()
+            made: HTTPConnection = HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context)
         else:
             made = HTTPConnection(host, port, timeout=_TIMEOUT_S)
         try:

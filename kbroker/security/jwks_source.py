@@ -27,6 +27,8 @@ from kbroker.security.jwks_fetch import JwksError, JwksFetch
 from kbroker.security.jws import TokenError
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from kbroker.clock import Clock
     from kbroker.purgatory.timer import CallLater
 
@@ -44,12 +46,14 @@ class JwksSource:
         backoff_ms: int,
         backoff_max_ms: int,
         run: Callable[[str, Callable[[], None]], None] | None = None,
+        context: Callable[[], SSLContext] | None = None,
     ) -> None:
-        """`run` has a call made on a thread of this name."""
+        """`run` has a call made on a thread of this name. `context`: as of `JwksFetch`."""
         self.url: Final = url
         self._refresh_ms = max(JWKS_REFRESH_MS_MIN, refresh_ms)
         self._backoff_ms, self._backoff_max_ms = max(1, backoff_ms), max(1, backoff_max_ms)
         self._run = run or _on_a_thread
+        self._context = context
         self._lock = threading.Lock()
         self._keys: KeySet | None = None
         self._clock: Clock | None = None
@@ -94,7 +98,7 @@ class JwksSource:
         with self._lock:
             if self._fetch is not None:
                 return
-            fetch = self._fetch = JwksFetch(self.url)
+            fetch = self._fetch = JwksFetch(self.url, self._context)
             self._next_ms = clock.monotonic_ms() + self._pause_ms
         try:
             call_later(JWKS_FETCH_MS_MAX, fetch.interrupt)

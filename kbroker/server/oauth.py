@@ -21,6 +21,9 @@ from kbroker.security.jws import TokenError
 from kbroker.security.jwt import Claims, JwtValidator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from ssl import SSLContext
+
     from kbroker.config.listener_security import ListenerSecurity
     from kbroker.config.oauth_settings import OAuthSettings
     from kbroker.purgatory.timer import CallLater
@@ -29,13 +32,14 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.security")
 
 _HTTP: Final = "http:"
+_HTTPS: Final = "https:"
 
 
 class OAuth:
     """See the head of this file."""
 
     def __init__(self) -> None:
-        self._sources: dict[tuple[str, int, int, int], JwksSource] = {}
+        self._sources: dict[tuple[object, ...], JwksSource] = {}
         self._said: set[str] = set()
         self._clock: Clock = SystemClock()
         self._call_later: CallLater | None = None
@@ -67,10 +71,11 @@ class OAuth:
 
     def _source(self, settings: OAuthSettings) -> JwksSource:
         times = settings.refresh_ms, settings.backoff_ms, settings.backoff_max_ms
-        known = self._sources.get((settings.url, *times))
+        key = (settings.url, *times, settings.tls)
+        known = self._sources.get(key)
         if known is not None:
             return known
-        source = JwksSource(settings.url, *times)
+        source = JwksSource(settings.url, *times, context=_context_of(settings))
         if settings.url.startswith(f"{FILE}:"):
             try:
                 source.fetch_now()
@@ -79,7 +84,7 @@ class OAuth:
                     f"the keys of tokens in {settings.url} cannot be read: {error}",
                     "check the file",
                 ) from None
-        self._sources[settings.url, *times] = source
+        self._sources[key] = source
         if self._call_later is not None:
             source.start(self._clock, self._call_later)
         return source
@@ -89,3 +94,21 @@ class OAuth:
         if line not in self._said:
             self._said.add(line)
             logger.warning("%s", line)
+
+
+def _context_of(settings: OAuthSettings) -> Callable[[], SSLContext] | None:
+    """What makes the context of the server of keys, of the stores as they are then; None: the
+    machine's authorities are meant. ConfigError: the options ssl.* do not do."""
+    if not settings.tls or not settings.url.startswith(_HTTPS):
+        return None
+    from kbroker.config.client_settings import ClientSettings
+    from kbroker.security.client_tls import client_tls
+
+    place = f"the login module of OAUTHBEARER, for {settings.url}"
+    options = ClientSettings(place, dict(settings.tls))
+
+    def context() -> SSLContext:
+        return client_tls(options).context
+
+    context()  # what does not do is an error of the start
+    return context

@@ -7,6 +7,7 @@ import http.server
 import json
 import logging
 import os
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -17,6 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.clock import ManualClock
+from kbroker.config import BrokerConfig
+from kbroker.config.oauth_settings import oauth_settings
+from kbroker.errors import ConfigError
 from kbroker.limits import (
     JWKS_BYTES_MAX,
     JWKS_FETCH_MS_MAX,
@@ -35,7 +39,9 @@ from kbroker.security.oauth_messages import (
     parse_client_first,
 )
 from kbroker.security.oauth_server import OAuthServer
+from kbroker.server.oauth import OAuth
 from tests.support.bearer_tokens import Signer, key_set
+from tests.support.certificates import Authority, Certificate
 
 TOKEN = "aa.bb.cc"
 
@@ -462,3 +468,87 @@ def test_no_room_for_a_thread(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     source.source.start(source.clock, source.timer.call_later)
     assert "can't start new thread" in caplog.text
     source.elapse(10_000)
+
+
+# --- a server of keys with an authority of its own ------------------------------------------------
+
+
+def secure(server: Server, certificate: Certificate) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.chain, certificate.key)
+    server.http.socket = context.wrap_socket(server.http.socket, server_side=True)
+    server.url = server.url.replace("http:", "https:")
+
+
+def validator(url: str, options: dict[str, str]) -> OAuth:
+    listener = BrokerConfig.load(
+        overrides=[
+            "listeners=OUT://127.0.0.1:1",
+            "listener.security.protocol.map=OUT:SASL_PLAINTEXT",
+            "inter.broker.listener.name=OUT",
+            "sasl.enabled.mechanisms=OAUTHBEARER",
+            f"kbroker.oauthbearer.allowed.urls={url}",
+            f"sasl.oauthbearer.jwks.endpoint.url={url}",
+        ]
+    ).security_of("OUT")
+    oauth = OAuth()
+    oauth.validator(listener, oauth_settings(listener, options))
+    return oauth
+
+
+def keys_by(oauth: OAuth) -> bytes:
+    (source,) = oauth._sources.values()
+    return JwksFetch(source.url, source._context).read()
+
+
+def test_a_server_of_keys_may_have_an_authority_of_its_own(
+    server: Server, authority: Authority, certificate: Certificate, tmp_path: Path
+) -> None:
+    """By options of the login module, as in Apache Kafka; a file that is replaced is read again."""
+    secure(server, certificate)
+    url = server.url
+    with pytest.raises(JwksError, match="certificate verify failed"):
+        keys_by(validator(url, {}))
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(authority.certificate.read_bytes())
+    options = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(trusted)}
+    oauth = validator(url, options)
+    assert keys_by(oauth) == server.body
+    trusted.write_bytes(Authority(tmp_path, "other").certificate.read_bytes())
+    with pytest.raises(JwksError, match="certificate verify failed"):
+        keys_by(oauth)
+    trusted.unlink()
+    with pytest.raises(JwksError, match="cannot be read"):
+        keys_by(oauth)
+
+
+def test_the_name_in_its_certificate_is_checked(server: Server, authority: Authority) -> None:
+    """Apache Kafka checks it, too, whatever the option says."""
+    secure(server, authority.issue("elsewhere", names=("DNS:elsewhere",)))
+    options = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.certificate),
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    with pytest.raises(JwksError, match=r"not valid for '127\.0\.0\.1'"):
+        keys_by(validator(server.url, options))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"ssl.truststore.location": "/nowhere"}, "ssl.truststore.location=/nowhere cannot be"),
+        ({"ssl.truststore.type": "X", "ssl.truststore.location": "/x"}, "X is no type of store"),
+        ({"ssl.truststore.type": "PEM", "ssl.truststore.password": "p-w"}, "a PEM file has none"),
+    ],
+)
+def test_options_that_do_not_do(options: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as raised:
+        validator("https://127.0.0.1:1/keys", options)
+    assert "p-w" not in str(raised.value)
+    validator("http://127.0.0.1:1/keys", options)  # they are for https
+
+
+def test_no_option_is_in_a_text() -> None:
+    oauth = validator("http://127.0.0.1:1/keys", {"ssl.keystore.password": "canary"})
+    assert "canary" not in repr(oauth._sources)
