@@ -40,6 +40,8 @@ SUPER_USERS: Final = "super.users"
 ALLOW_IF_NO_ACL: Final = "allow.everyone.if.no.acl.found"
 TOKEN_SECRET: Final = "delegation.token.secret.key"
 TOKEN_CHECK: Final = "delegation.token.expiry.check.interval.ms"
+# A shorter interval is allowed, as in Apache Kafka; each look is at all tokens.
+TOKEN_CHECK_MS_MIN: Final = 500
 TOKEN_CHECK_MS_MAX: Final = 24 * 3_600_000
 NAMES: Final = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -74,7 +76,7 @@ class Access:
         if denials is not None:
             self._scheduler.schedule("denials", denials.write, DENIALS_PERIOD_MS)
         if self._config[TOKEN_SECRET]:
-            period_ms = min(self._config[TOKEN_CHECK], TOKEN_CHECK_MS_MAX)
+            period_ms = max(TOKEN_CHECK_MS_MIN, min(self._config[TOKEN_CHECK], TOKEN_CHECK_MS_MAX))
             self._scheduler.schedule("tokens", self._sweep_tokens, period_ms)
 
     def _sweep_tokens(self) -> None:

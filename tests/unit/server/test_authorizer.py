@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -83,3 +84,18 @@ def test_nothing_is_open_to_everyone_before_the_first_image() -> None:
     assert denied("anna") and not denied("root")
     Known.image = ClusterImage().at_version(1)
     assert not denied("anna")
+
+
+@pytest.mark.parametrize(("setting", "period_ms"), [(1, 500), (700, 700), (10**12, 86_400_000)])
+def test_tokens_are_looked_at_no_more_often_than_twice_a_second(
+    setting: int, period_ms: int
+) -> None:
+    """Apache Kafka allows an interval of 1 ms."""
+    scheduler = Mock()
+    settings = config(
+        "delegation.token.secret.key=secret",
+        f"delegation.token.expiry.check.interval.ms={setting}",
+    )
+    Access(settings, ManualClock(), Mock(), scheduler).make()
+    (scheduled,) = scheduler.schedule.call_args_list
+    assert scheduled.args[0] == "tokens" and scheduled.args[2] == period_ms
