@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 EARLIEST, LATEST = -2, -1  # in the JSON of starting and ending offsets, as Kafka's source has them
@@ -16,9 +16,12 @@ TIMEOUT_MS: Final = 30_000
 
 OPTIONS: Final = (
     "kafka.bootstrap.servers", "subscribe", "assign", "startingoffsets", "endingoffsets",
-    "maxoffsetspertrigger", "includeheaders", "failondataloss", "kafka.security.protocol",
-    "kafka.default.api.timeout.ms", "kafka.request.timeout.ms", "kafka.isolation.level",
+    "maxoffsetspertrigger", "includeheaders", "failondataloss", "kafka.default.api.timeout.ms",
+    "kafka.request.timeout.ms", "kafka.isolation.level",
 )  # fmt: skip
+_PREFIX: Final = "kafka."
+# As `kbroker.peer.client_properties` reads them.
+SECURITY: Final = ("kafka.security.protocol", "kafka.sasl.", "kafka.ssl.")
 Offsets = dict[str, dict[str, int]]  # topic -> partition as text -> offset
 
 
@@ -53,20 +56,18 @@ class Options:
     timeout_ms: int
     fail_on_loss: bool
     committed: bool  # records of transactions that were aborted, or may yet be, are not read
+    # Of TLS and SASL, by the names that clients of Java have; there may be passwords.
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, stream: bool) -> Options:
         """Names without regard to case. SourceError names the option that does not fit."""
         named = {name.lower(): value for name, value in given.items()}
-        if unknown := sorted(set(named) - set(OPTIONS)):
+        secured = {name: named[name] for name in named if name.startswith(SECURITY)}
+        if unknown := sorted(set(named) - set(OPTIONS) - set(secured)):
             raise SourceError(
                 f"the data source kbroker has no option {unknown[0]}: use the Kafka connector "
                 "(python -m spark_jobs.connector), or leave it out"
-            )
-        if named.get("kafka.security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
-            raise SourceError(
-                "the data source kbroker speaks plain text only: TLS and SASL need the Kafka "
-                "connector (python -m spark_jobs.connector)"
             )
         if stream and "endingoffsets" in named:
             raise SourceError("endingOffsets: a stream has no end")
@@ -87,6 +88,7 @@ class Options:
             timeout_ms=_count(named, "kafka.default.api.timeout.ms") or TIMEOUT_MS,
             committed=_committed(named),
             fail_on_loss=_yes(named, "failondataloss", default=True),
+            properties={name.removeprefix(_PREFIX): value for name, value in secured.items()},
         )
 
 

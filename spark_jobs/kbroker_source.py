@@ -5,8 +5,8 @@
 
 Columns, options and the JSON of offsets are those of the Kafka source as far as OPTIONS goes, so a
 job may change from one to the other, its checkpoint included in what it says of offsets. An option
-that is not known here is refused rather than ignored. Plain text only: TLS and SASL need the
-connector.
+that is not known here is refused rather than ignored. TLS and SASL are those of our own client:
+`kafka.security.protocol`, `kafka.ssl.*`, `kafka.sasl.*`.
 
 Planning (offsets) happens in a Python process beside the driver, reading in the executors' Python
 workers; kbroker has to be installed for both, since its client has compiled parts that no archive
@@ -57,6 +57,7 @@ from spark_jobs.kbroker_options import (
 
 try:
     from kbroker.peer.client import Client
+    from kbroker.peer.client_properties import login_of
     from kbroker.peer.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted
     from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchResult
     from kbroker.types import TopicPartition
@@ -129,7 +130,11 @@ class Logs:
 
 
 def _connect(options: Options) -> Client:
-    return Client(options.bootstrap, client_id="kbroker-spark", timeout_ms=options.timeout_ms)
+    """UserError: TLS or SASL of the options are not served."""
+    login = login_of("the options kafka.*", options.properties)
+    return Client(
+        options.bootstrap, client_id="kbroker-spark", timeout_ms=options.timeout_ms, login=login
+    )
 
 
 def _isolation(options: Options) -> int:

@@ -1,8 +1,8 @@
 """Where records come from: Spark's Kafka connector, or our own data source that needs no jars.
 
 An `Endpoint` says which brokers and how to speak to them. Client properties (TLS, SASL, time-outs)
-go to the connector as they are, from `--kafka-option NAME=VALUE` and `--command-config FILE`; they
-may hold passwords, so no message shows them.
+go to either as they are, from `--kafka-option NAME=VALUE` and `--command-config FILE`; they may
+hold passwords, so no message has them.
 
 An `Inspector` asks the brokers what the stream itself does not tell: the topic's id and where its
 partitions begin and end now. With the connector it is the connector's own Admin client, in the
@@ -103,7 +103,7 @@ class Endpoint:
     def inspector(self, spark: SparkSession) -> Inspector:
         if self.kind == "kafka":
             return AdminInspector(spark, self.client_properties())
-        return PeerInspector(self.bootstrap)
+        return PeerInspector(self.bootstrap, self.properties)
 
 
 def endpoint(
@@ -128,12 +128,6 @@ def endpoint(
         raise JobError(_without_connector(), EXIT_USAGE)
     kind: Kind = "kafka" if wanted == "kafka" or (wanted == "auto" and has_connector) else "kbroker"
     if kind == "kbroker":
-        if properties:
-            raise JobError(
-                "--source kbroker speaks plain text only, without client properties; for TLS and"
-                " SASL take the connector (python -m spark_jobs.connector brings its jars)",
-                EXIT_USAGE,
-            )
         try:
             from spark_jobs import kbroker_source
         except SourceError as error:
@@ -266,18 +260,21 @@ def _id_text(topic_id: UUID | None) -> str:
 class PeerInspector:
     """By our own client."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, properties: Mapping[str, str] | None = None) -> None:
         self._bootstrap = bootstrap
+        self._properties = properties or {}
         self._lock = threading.Lock()
 
     def describe(self, topic: str) -> TopicState | None:
-        from kbroker.errors import ErrorCode, KafkaError, UserError
+        from kbroker.errors import ConfigError, ErrorCode, KafkaError, UserError
         from kbroker.peer.client import Client
+        from kbroker.peer.client_properties import login_of
         from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
         from kbroker.types import TopicPartition
 
         try:
-            with self._lock, Client(self._bootstrap, client_id="kbroker-spark",
+            login = login_of("client properties", self._properties)
+            with self._lock, Client(self._bootstrap, client_id="kbroker-spark", login=login,
                                     timeout_ms=_ASK_TIMEOUT_S * 1000) as client:  # fmt: skip
                 found = client.metadata([topic]).topics.get(topic)
                 if found is None or found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -287,6 +284,8 @@ class PeerInspector:
                 places = [TopicPartition(topic, one.index) for one in found.partitions]
                 first = client.list_offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))
                 end = client.list_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+        except ConfigError as error:
+            raise JobError(error.message, EXIT_USAGE) from None
         except UserError as error:
             raise BrokerAway(error.message) from None
         except KafkaError as error:

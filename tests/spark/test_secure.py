@@ -7,20 +7,26 @@ for perf's results; and, in plain text, a producer that aborts.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kbroker.cli.main import main
 from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
+from kbroker.testing.plain import PlainBroker
+from lab.ports import free_port
 from perf import cli, results_table
 from perf.results import Results
 from perf.results_target import made
+from spark_jobs import report
 from spark_jobs.errors import EXIT_FAILED, JobError
+from spark_jobs.report_model import Report
 from tests.spark.conftest import Landing
 from tests.support import reading
 from tests.support.kafka_secure import SecureKafkaBroker
@@ -64,13 +70,14 @@ def by_file(settings: dict[str, str], place: Path) -> list[str]:
     return ["--command-config", str(file)]
 
 
+@pytest.mark.parametrize("source", ["kafka", "kbroker"])
 @pytest.mark.parametrize("way", ["options", "file"])
 def test_a_topic_lands_over_tls_with_a_password(
-    over_tls: Landing, secure: SecureKafkaBroker, tmp_path: Path, way: str
+    over_tls: Landing, secure: SecureKafkaBroker, tmp_path: Path, way: str, source: str
 ) -> None:
     settings = secure.client_settings()
     words = by_options(settings) if way == "options" else by_file(settings, tmp_path)
-    over_tls.run("--topic", TOPIC, *words)
+    over_tls.run("--topic", TOPIC, "--source", source, *words)
     rows = over_tls.rows("plain")
     assert [bytes(row.value) for row in rows] == VALUES[0::2] + VALUES[1::2]
     assert not any(secure.password in line for line in over_tls.said)
@@ -86,12 +93,13 @@ def test_a_certificate_as_text_needs_no_file_on_workers(
     assert len(over_tls.rows("plain")) == len(VALUES)
 
 
+@pytest.mark.parametrize("source", ["kafka", "kbroker"])
 def test_a_wrong_password_is_one_line_without_it(
-    over_tls: Landing, secure: SecureKafkaBroker
+    over_tls: Landing, secure: SecureKafkaBroker, source: str
 ) -> None:
     wrong = secure.client_settings("not-the-password")
     with pytest.raises(JobError, match=r"(?i)authentication failed") as refused:
-        over_tls.run("--topic", TOPIC, *by_options(wrong | LATE))
+        over_tls.run("--topic", TOPIC, "--source", source, *by_options(wrong | LATE))
     assert refused.value.exit_code == EXIT_FAILED
     said = [refused.value.message, *over_tls.said]
     assert not any("not-the-password" in line or "\n" in line for line in said)
@@ -178,3 +186,62 @@ def test_only_committed_records_land(
 
     ends = tables.ledger(spark, landing.tables, "plain").ends()[half_aborted][1]
     assert ends == {0: 9}  # two records and a marker of each that has ended
+
+
+class OfSecureInit(PlainBroker):
+    """By a file of `kbroker secure init`, with a metrics topic."""
+
+    def __init__(self, properties: Path) -> None:
+        super().__init__()
+        self.properties = properties
+
+    def command(self) -> list[str]:
+        words = super().command()
+        words = words[: words.index("--data-dir")]
+        words += ["--override", "admin.listeners=none", "--ready-file", str(self.ready_path)]
+        for key, value in self.overrides.items():
+            words += ["--override", f"{key}={value}"]
+        return [*words, str(self.properties)]
+
+
+@pytest.fixture(scope="module")
+def sasl_ssl_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A kbroker that has no other listener, and has sampled itself; with a client's file."""
+    directory = tmp_path_factory.mktemp("secure") / "files"
+    bootstrap = f"127.0.0.1:{free_port()}"
+    assert main(["secure", "init", str(directory), "--broker", bootstrap]) in (0, None)
+    with OfSecureInit(directory / "broker-1.properties") as broker:
+        broker.stop()
+        broker.overrides["metrics.topic.enable"] = "true"
+        broker.start()
+        broker.stop()  # takes the last samples
+        broker.overrides["metrics.topic.enable"] = "false"
+        broker.start()
+        yield bootstrap, directory / "client.properties"
+
+
+@pytest.mark.parametrize("source", ["kafka", "kbroker"])
+def test_a_report_of_a_cluster_that_speaks_sasl_ssl_alone(
+    spark: Any, sasl_ssl_alone: tuple[str, Path], source: str, tmp_path: Path
+) -> None:
+    """The broker writes its samples by its own login, the job reads them by a user's."""
+    bootstrap, file = sasl_ssl_alone
+    page = tmp_path / "report.html"
+    words = ["--tables", str(tmp_path / "tables"), "--out", str(page), "--source", source]
+    words += ["--bootstrap-server", bootstrap, "--command-config", str(file)]
+    said: list[str] = []
+    report.make(spark, report.arguments(words), time.time_ns() // 1_000_000, said.append)
+    made_of_it = Report.from_json(page.with_suffix(".json").read_bytes())
+    (landed,) = [
+        dict(zip(table.columns, row, strict=True))
+        for section in made_of_it.sections
+        for table in section.tables
+        if table.title.startswith("What landed")
+        for row in table.rows
+        if row[0].text == "metrics"
+    ]
+    assert landed["rows"].value
+    (line,) = [each for each in file.read_text().splitlines() if each.startswith("sasl.jaas")]
+    password = line.rpartition('password="')[2].partition('"')[0]
+    written = [*said, page.read_text(), page.with_suffix(".json").read_text()]
+    assert password and not any(password in each for each in written)

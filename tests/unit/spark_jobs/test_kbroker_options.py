@@ -41,8 +41,8 @@ def test_single_partitions() -> None:
     ("more", "said"),
     [
         ({"subscribePattern": "a.*"}, "no option subscribepattern"),
-        ({"kafka_sasl_mechanism": "PLAIN"}, r"no option kafka\.sasl\.mechanism"),
-        ({"kafka_security_protocol": "SASL_SSL"}, "plain text only"),
+        ({"kafka_client_rack": "a"}, r"no option kafka\.client\.rack"),
+        ({"kafka_sasl": "a"}, r"no option kafka\.sasl"),
         ({"endingOffsets": "latest"}, "a stream has no end"),
         ({"startingOffsets": "yesterday"}, "startingoffsets: a JSON object"),
         ({"startingOffsets": "[" * 100_000}, "startingoffsets: a JSON object"),
@@ -146,3 +146,18 @@ def test_a_loss_that_is_accepted_is_gone_over(start: int, end: int, kept: list[S
         fail_on_loss=False,
     )  # fmt: skip
     assert found == kept
+
+
+def test_tls_and_sasl_have_the_names_of_java_and_are_in_no_text() -> None:
+    jaas = 'a.ScramLoginModule required username="ann" password="canary";'
+    found = options(
+        **{"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": jaas,
+           "kafka.ssl.truststore.location": "/Issuer.pem"}
+    )  # fmt: skip
+    assert found.properties == {
+        "security.protocol": "SASL_SSL",
+        "sasl.jaas.config": jaas,
+        "ssl.truststore.location": "/Issuer.pem",
+    }
+    assert "canary" not in repr(found)
+    assert options().properties == {}
