@@ -61,6 +61,7 @@ class KafkaBroker(Broker):
         self.controller_port = free_port()
         self._heap = heap
         self._jvm_flags: tuple[str, ...] = JVM_FLAGS
+        self.format_arguments: tuple[str, ...] = ()  # beside those of a single node
 
     def override(self, *lines: str) -> None:
         """Further lines KEY=VALUE; before it is started."""
@@ -81,7 +82,8 @@ class KafkaBroker(Broker):
         if (data / "meta.properties").exists():
             return
         try:
-            kafka.format_storage(["java", "-cp", KAFKA.fetch()], self._properties)
+            java = ["java", "-cp", KAFKA.fetch()]
+            kafka.format_storage(java, self._properties, *self.format_arguments)
         except subprocess.CalledProcessError as error:
             raise BrokerError(f"formatting failed: {error.stdout}{error.stderr}") from None
 
