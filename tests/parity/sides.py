@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from kbroker.security.client_login import ClientLogin
 from kbroker.security.rights import ResourceType
 from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
@@ -41,6 +42,21 @@ SHORT_SESSIONS: Final = "short sessions"
 DELAY: Final = "a delay"
 # Everything is allowed to 127.0.0.1, the host of preparations; cases have hosts of their own.
 AUTHORIZER: Final = "an authorizer"
+# Whose clients log in, with delegation tokens, too; one of them may do everything.
+USERS: Final = "users"
+TOKEN_SECRET: Final = "a secret of tokens"
+PASSWORD: Final = "a password"
+SUPER_USER: Final = "ann"
+_USERS: Final = (SUPER_USER, "bob", "cat")
+_MODULES: Final = "org.apache.kafka.common.security"
+
+
+def _plain_login() -> str:
+    users = " ".join(f'user_{each}="{PASSWORD}"' for each in _USERS)
+    own = f'username="{SUPER_USER}" password="{PASSWORD}"'
+    return f"{_MODULES}.plain.PlainLoginModule required {own} {users};"
+
+
 _ONE_NODE: Final = {
     "node.id": 1,
     "offsets.topic.replication.factor": 1,
@@ -66,6 +82,21 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         # Until the first ACLs are there.
         "allow.everyone.if.no.acl.found": True,
+    },
+    USERS: {
+        **_ONE_NODE,
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.plaintext.plain.sasl.jaas.config": _plain_login(),
+        "listener.name.plaintext.scram-sha-256.sasl.jaas.config": (
+            f"{_MODULES}.scram.ScramLoginModule required;"
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        # ANONYMOUS is the controller of Apache Kafka.
+        "super.users": f"User:{SUPER_USER};User:ANONYMOUS",
+        "delegation.token.secret.key": TOKEN_SECRET,
     },
     # Whose clients get quotas.
     "quotas": _ONE_NODE,
@@ -154,7 +185,8 @@ class Side:
             broker.start()
             self._brokers[setup] = broker
             self._held[setup] = 0
-            _warm_up(_address(broker), self._coordinated[: _COORDINATORS_OF.get(setup, 0)])
+            coordinated = self._coordinated[: _COORDINATORS_OF.get(setup, 0)]
+            _warm_up(_address(broker), coordinated, _login(setup))
             if setup == AUTHORIZER:
                 _allow_everything(_address(broker))
         return _address(broker)
@@ -180,7 +212,8 @@ class Side:
 
     def _hold_one(self, each: tuple[str, Case]) -> Held:
         family, case = each
-        talk = Talk(self.address(case.setup), f"{family}: {case.label}")
+        login = _login(case.setup)
+        talk = Talk(self.address(case.setup), f"{family}: {case.label}", login)
         try:
             case.act(talk)
         except Exception:
@@ -223,9 +256,19 @@ def _allow_everything(address: Address) -> None:
         talk.close()
 
 
-def _warm_up(address: Address, coordinated: Sequence[str]) -> None:
+def _login(setup: str) -> ClientLogin | None:
+    """Of a case's connections, where they say no other."""
+    return login_of(SUPER_USER) if setup == USERS else None
+
+
+def login_of(user: str) -> ClientLogin:
+    """Of a user of the setup USERS."""
+    return ClientLogin("PLAIN", user, PASSWORD)
+
+
+def _warm_up(address: Address, coordinated: Sequence[str], login: ClientLogin | None) -> None:
     """Wait for parts that an Apache Kafka has only a moment after its start, or its first use."""
-    talk = Talk(address, "warm up")
+    talk = Talk(address, "warm up", login)
     asked = build(ApiKey.INIT_PRODUCER_ID, 1, transaction_timeout=60_000)
     try:
         talk.until(lambda: talk.quietly(asked).error_code.value == 0)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from kbroker.security.client_login import ClientLogin
 from kbroker.types import ApiKey
 from tests.parity import answers, requests
 from tests.parity.requests import NO_TAGS, Bytes, Tags, build
@@ -143,6 +144,19 @@ class Connection:
         """Record that no answer comes within this time, or the answer that came."""
         return self.receive(within_ms=within_ms)
 
+    def log_in(self, login: ClientLogin) -> None:
+        """With SASL; not recorded."""
+        made = self.ask(build(ApiKey.SASL_HANDSHAKE, 1, mechanism=login.mechanism), record=False)
+        tokens = login.tokens()
+        token = next(tokens)
+        with suppress(StopIteration):
+            while made is not None and not made.error_code.value:
+                asked = build(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=token)
+                made = self.ask(asked, record=False)
+                token = tokens.send(made.auth_bytes) if made is not None else b""
+        if made is None or made.error_code.value:
+            raise AssertionError(f"{login} is not let in: {made}")
+
     def close(self) -> None:
         self._socket.close()
 
@@ -202,7 +216,9 @@ class Connection:
 class Talk:
     """One side of a case, and the record that it makes."""
 
-    def __init__(self, address: Address, title: str) -> None:
+    def __init__(self, address: Address, title: str, login: ClientLogin | None = None) -> None:
+        """`login`: of its connections, where they have no other."""
+        self._login = login
         self.steps: list[Any] = []
         self.aliases = answers.Aliases()
         self._address = address
@@ -219,10 +235,13 @@ class Talk:
             self._main = self.connect()
         return self._main
 
-    def connect(self, source: str = "") -> Connection:
+    def connect(self, source: str = "", login: ClientLogin | None = None) -> Connection:
         """Another connection of this case, from this address of the loopback network."""
         connection = Connection(self._address, self, source)
         self._connections.append(connection)
+        login = login or self._login
+        if login is not None:
+            connection.log_in(login)
         return connection
 
     def ask(self, request: Any, **how: Any) -> Any:
