@@ -34,6 +34,7 @@ class _ProcessorStatistics(TypedDict):
     trains: int
     train_frames: int
     idle_ns: int
+    turns: int
     serving: bool
     alive_ns: int
     muted_waits: int

@@ -496,6 +496,7 @@ cdef dict _processor_statistics(Processor* processor, list listeners, int64_t no
         "train_frames": kb_figure(&processor.train_frames),
         "turns_lent": kb_figure(&processor.turns_lent),
         "idle_ns": kb_figure(&processor.idle_ns),
+        "turns": kb_figure(&processor.turns),
         "serving": bool(processor_is_serving(processor)),
         "alive_ns": max(kb_figure(&processor.served_ns) + now_ns
                         - kb_figure(&processor.started_ns), 1),

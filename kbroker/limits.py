@@ -185,6 +185,9 @@ LABEL_CHARS_MAX: Final = 249
 
 # --- Threads --------------------------------------------------------------------------------------
 
+# Between two looks of the service manager's watchdog: longer than an idle network thread sleeps.
+WATCHDOG_PERIOD_MS_MIN: Final = 1_000
+
 # A waiter beside a busy Python thread waits this long for the GIL; the default of 5 ms is felt.
 GIL_SWITCH_INTERVAL_S: Final = 0.0005
 # No handler and no background step holds the GIL longer in one go; longer work is cut in steps.

@@ -517,6 +517,7 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
     count = epoll_wait(processor.epoll_fd, events, EVENTS_MAX, timeout_ms)
     kb_store_int(&processor.sleeping, AWAKE)  # before it waits: no handler takes another turn
     slept_ns = kb_now_ns() - before_ns
+    kb_count(&processor.turns, 1)
     lock_ranked(&processor.turn, RANK_TURN)
     processor.now_ns = kb_now_ns()
     if timeout_ms > 0 and processor.batch_head == NULL:  # not while the queue is full

@@ -275,6 +275,18 @@ class Broker:
         """True when every step ended as it should."""
         return not self._lifecycle.stop()
 
+    def keep_watched(self, alive: Callable[[], None], period_ms: int) -> None:
+        """From now on calls `alive` once a period, as long as the broker moves."""
+        from kbroker.server.watchdog import Watchdog
+
+        def turns() -> dict[str, int]:
+            network = self._server.statistics()["processors"]
+            return {each["name"]: each["turns"] for each in network if each["serving"]}
+
+        dog = Watchdog(turns, self._loop.submit, self.health.dead, alive)
+        period_ms = max(period_ms, limits.WATCHDOG_PERIOD_MS_MIN)
+        self._scheduler.schedule("watchdog", dog.look, period_ms)
+
     def reload(self) -> None:
         """Reads store and files of TLS again, in the background; tries offline partitions again."""
         self._tls.look_soon()

@@ -1,13 +1,12 @@
 """Fetch what the client tests need and the machine lacks: `python -m tests.support.setup`.
 
-Brings kcat, strace, Chromium and promtool (apt-get, where this process may), Apache Kafka's jars,
-ZooKeeper's and those of Spark's connector (Maven), and builds the client programs in Go, Rust,
-JavaScript and Java from their registries (tests/clients/agents/programs.py). Says in one
+Brings kcat, strace, systemd, Chromium and promtool (apt-get, where this process may), Apache
+Kafka's jars, ZooKeeper's and those of Spark's connector (Maven), and builds the client programs in
+Go, Rust, JavaScript and Java from their registries (tests/clients/agents/programs.py). Says in one
 line each what is there and what is not, and exits 0 in any case: the tests that miss something name
-it themselves, and KBROKER_REQUIRE=all makes them fail.
-
-What comes from different places comes at the same time: packages, Maven's jars, each language's
-registry. dpkg and Maven's cache bear one at a time, so those steps follow each other.
+it themselves, and KBROKER_REQUIRE=all makes them fail. What comes from different places comes at
+the same time: packages, Maven's jars, each language's registry. dpkg and Maven's cache bear one at
+a time, so those steps follow each other.
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ def _bring(steps: Sequence[Step]) -> None:
         print(f"set-up: {part}: {bring()}", flush=True)
 
 
-def _package(name: str) -> str:
-    """A program that the distribution's package of the same name brings."""
-    if shutil.which(name) is None:
+def _package(name: str, program: str = "") -> str:
+    """A program that a package of the distribution brings, by default one of the same name."""
+    program = program or name
+    if shutil.which(program) is None:
         if shutil.which("apt-get") is None:
             return "missing, and there is no apt-get to install it with"
         if os.geteuid() != 0:
@@ -62,7 +62,7 @@ def _package(name: str) -> str:
                 return f"missing, and installing it failed: {error.stderr.strip()}"
             except (subprocess.SubprocessError, OSError) as error:
                 return f"missing, and installing it failed: {error}"
-    return str(shutil.which(name))
+    return str(shutil.which(program))
 
 
 def _jars(wanted: Jars) -> str:
@@ -129,6 +129,7 @@ LANES: tuple[tuple[Step, ...], ...] = (
     (
         ("kcat", functools.partial(_package, "kcat")),
         ("strace", functools.partial(_package, "strace")),
+        ("systemd", functools.partial(_package, "systemd", "systemd-analyze")),
         ("chromium", functools.partial(_package, browser.PACKAGE)),
         ("promtool", _promtool),
     ),
