@@ -72,4 +72,3 @@ class ServiceManager:
             if not self._has_failed:
                 logger.warning("the service manager does not get notifications: %s", error.strerror)
             self._has_failed = True
-
