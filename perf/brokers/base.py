@@ -62,6 +62,8 @@ class BrokerError(Exception):
 class Broker:
     """One broker process. Subclasses say how it is prepared and what its command is."""
 
+    start_wait_s = START_WAIT_S
+
     name = "broker"
     is_limit = False
     # Kind -> how the names of such threads begin, where the runtime has any.
@@ -160,7 +162,7 @@ class Broker:
             return False
 
     def wait_ready(self) -> None:
-        give_up = time.monotonic() + START_WAIT_S
+        give_up = time.monotonic() + self.start_wait_s
         while True:
             self.check_alive()
             if self.answers():

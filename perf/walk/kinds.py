@@ -46,7 +46,7 @@ class Kind(NamedTuple):
     frames: Callable[[Client, Topic], Frames]
 
 
-def _produce(acks: int) -> Callable[[Client, Topic], Frames]:
+def produces(acks: int) -> Callable[[Client, Topic], Frames]:
     def frames(_client: Client, topic: Topic) -> Frames:
         body = batch.of_records(RECORD_BYTES, timestamp_ms=time.time_ns() // 1_000_000)
         one = requests.produce(PLAIN_PRODUCE, topic, [(Partition(0), body)], acks=acks)
@@ -120,7 +120,7 @@ def _end_transaction(client: Client, topic: Topic) -> Frames:
 
 
 ALONE: Final = (
-    Kind("produce", "Produce, acks=1", _produce(1)),
+    Kind("produce", "Produce, acks=1", produces(1)),
     Kind("fetch", "Fetch of records that are there", _fetch(from_end=False)),
     Kind("fetch-waits", f"Fetch that waits {WAITS_MS} ms for nothing", _fetch(from_end=True)),
     Kind("commit", "OffsetCommit of a member", _commit),
@@ -130,7 +130,7 @@ ALONE: Final = (
     Kind("end-txn", "EndTxn that commits in one partition", _end_transaction),
     Kind("create-topics", "CreateTopics", _create_topics),
 )
-REPLICATED: Final = Kind("produce-all", "Produce, acks=-1, a follower; at the leader", _produce(-1))
+REPLICATED: Final = Kind("produce-all", "Produce, acks=-1, a follower; at the leader", produces(-1))
 AT_FOLLOWER: Final = ("follower", "The same at the follower")
 KEYS: Final = (*(kind.key for kind in ALONE), REPLICATED.key, AT_FOLLOWER[0])
 
@@ -217,7 +217,7 @@ class Bench:
         topic = client.create_topic(f"walk-{kind.key}", 1, replicas=replicas)
         line = Line(broker)
         try:
-            line.ask(next(_produce(1)(client, topic)))
+            line.ask(next(produces(1)(client, topic)))
             frames = kind.frames(client, topic)
             for _ in range(WARM if kind is not ALONE[-1] else 3):
                 line.ask(next(frames))
