@@ -98,7 +98,7 @@ static void kb_decoder_give(kb_decoder *decoder) {
 /* --- The four codecs: open answers a status, next a piece's size, 0 at the end, or -status ------ */
 
 static int kb_gzip_open(kb_decoder *decoder, const uint8_t *data, size_t length) {
-    if (!kb_libraries.zlib) return KB_STREAM_NO_CODEC;
+    if (!__atomic_load_n(&kb_libraries.zlib, __ATOMIC_ACQUIRE)) return KB_STREAM_NO_CODEC;
     if (decoder->gzip_ready) {
         if (kb_libraries.inflate_reset(&decoder->gzip) != Z_OK) return KB_STREAM_NO_CODEC;
     } else {
@@ -132,7 +132,7 @@ static int64_t kb_gzip_next(kb_decoder *decoder) {
 }
 
 static int kb_zstd_open(kb_decoder *decoder, const uint8_t *data, size_t length) {
-    if (!kb_libraries.zstd) return KB_STREAM_NO_CODEC;
+    if (!__atomic_load_n(&kb_libraries.zstd, __ATOMIC_ACQUIRE)) return KB_STREAM_NO_CODEC;
     if (!decoder->zstd) {
         decoder->zstd = kb_libraries.zstd_create();
         if (!decoder->zstd) return KB_STREAM_NO_MEMORY;
@@ -192,7 +192,7 @@ static int kb_stream_open(
         stream->end_offset = (int64_t)length;
         return KB_STREAM_OK;
     }
-    pthread_once(&kb_libraries_once, kb_libraries_bind);
+    kb_libraries_find();
     kb_decoder *decoder = stream->decoder = kb_decoder_take();
     if (!decoder) return stream->status = KB_STREAM_NO_MEMORY;
     decoder->ended = 0;
@@ -205,7 +205,8 @@ static int kb_stream_open(
     } else if (codec == KB_CODEC_SNAPPY) {
         kb_snappy_open(&decoder->snappy, data, length);
     } else if (codec == KB_CODEC_LZ4) {
-        if (kb_lz4_open(&decoder->lz4, kb_libraries.lz4, data, length) < 0)
+        kb_lz4_library lz4 = __atomic_load_n(&kb_libraries.lz4, __ATOMIC_ACQUIRE);
+        if (kb_lz4_open(&decoder->lz4, lz4, data, length) < 0)
             stream->status = KB_STREAM_CORRUPT;
     } else {
         stream->status = KB_STREAM_NO_CODEC;
