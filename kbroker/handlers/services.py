@@ -180,6 +180,8 @@ class LedReplica(Protocol):
         committed: bool,
         transaction_version: int,
         now_ms: int,
+        run: int,
+        number: int,
     ) -> MarkerAppended:
         """The end of a producer's transaction; who answers for it waits for the followers."""
         ...

@@ -116,7 +116,12 @@ def _write(services: Services, marker: Marker, name: TopicPartition, writing: _W
         committed=marker.transaction_result,
         transaction_version=marker.transaction_version,
         now_ms=services.clock.wall_ms(),
+        run=marker.coordinator_run,
+        number=marker.outcome_number,
     )
+    if appended.error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        over(ErrorCode.NONE)  # its transaction is over here, and the next one is open
+        return
     if appended.error is not ErrorCode.NONE:
         over(appended.error)
         return

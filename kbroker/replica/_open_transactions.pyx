@@ -91,6 +91,7 @@ def abort(Replica replica not None, transaction, int64_t now_ms = -1):
     """Append the marker that aborts it; the error is INVALID_TXN_STATE (48) if a batch has come
     since, or another transaction of the producer is open, or about to begin."""
     cdef Marker marker = Marker(
-        transaction.coordinator_epoch, 0, 0, transaction.first_offset, transaction.last_offset)
+        transaction.coordinator_epoch, 0, 0, transaction.first_offset, transaction.last_offset, 0,
+        0)
     return marker_append(
         replica.partition, transaction.producer_id, transaction.producer_epoch, &marker, now_ms)

@@ -86,7 +86,12 @@ class Replica:
         committed: bool,
         transaction_version: int,
         now_ms: int = -1,
-    ) -> MarkerAppended: ...
+        run: int = 0,
+        number: int = 0,
+    ) -> MarkerAppended:
+        """`run`, `number`: which outcome of its coordinator it is of; 0: not known. A copy of a
+        marker that was written is refused with DUPLICATE_SEQUENCE_NUMBER once the next transaction
+        is open; a log whose write hangs, with REQUEST_TIMED_OUT."""
     def read(
         self,
         offset: int,

@@ -398,13 +398,14 @@ cdef class Replica:
 
     def append_marker(
         self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, *,
-        bint committed, int transaction_version, int64_t now_ms = -1,
+        bint committed, int transaction_version, int64_t now_ms = -1, int64_t run = 0,
+        int64_t number = 0,
     ):
         """Appends the control batch that ends a producer's transaction, as with acks=-1; who
         answers for it waits for the followers. The error is that of the append: 47 for the
-        producer's epoch, 52 for the coordinator's, 6, 19, 56."""
+        producer's epoch, 52 for the coordinator's, 46 for a late copy, 7, 6, 19, 56."""
         cdef Marker marker = Marker(
-            coordinator_epoch, <int16_t>transaction_version, committed, -1, -1)
+            coordinator_epoch, <int16_t>transaction_version, committed, -1, -1, run, number)
         return marker_append(self.partition, producer_id, producer_epoch, &marker, now_ms)
 
     def read(

@@ -114,6 +114,7 @@ cdef int _gather(
     markers.marker.transaction_version = move.after.client_version
     markers.marker.committed = move.after.state == TXN_PREPARE_COMMIT
     markers.marker.first_offset = markers.marker.last_offset = -1
+    markers.marker.run = markers.marker.number = 0  # this is its only copy
     for i in range(markers.count):
         place = &markers.partitions[i]
         marker_prepare(

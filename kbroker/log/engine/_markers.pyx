@@ -129,4 +129,6 @@ cdef int marker_read(
     marker.committed = get_i16(key + 2) == TYPE_COMMIT
     marker.first_offset = -1
     marker.last_offset = -1
+    marker.run = 0
+    marker.number = 0
     return 1

@@ -41,6 +41,8 @@ cdef struct Producer:
     int64_t last_timestamp_ms
     int64_t written_in            # the write that noted it last: while it lasts it is in `undo`
     Transaction* transaction      # the open one, or NULL
+    int64_t marker_run            # of the last marker that had one, as it was asked for here; or 0
+    int64_t marker_number
     int32_t coordinator_epoch
     int16_t epoch
     int8_t batch_count
@@ -78,6 +80,19 @@ cdef Producer* producers_find(ProducerTable* table, int64_t producer_id) noexcep
 # Whether a batch of that epoch continues the open transaction.
 cdef inline int has_transaction(const Producer* producer, int16_t epoch) noexcept nogil:
     return producer != NULL and producer.transaction != NULL and producer.epoch == epoch
+
+# Whether a marker is a late copy of one that was written here: the transaction that is open began
+# after it, perhaps in the same epoch.
+cdef inline int is_late_copy(const Producer* producer, const Marker* marker) noexcept nogil:
+    return (producer.transaction != NULL and marker.run != 0
+            and marker.run == producer.marker_run and marker.number <= producer.marker_number)
+
+cdef inline void note_outcome(Producer* producer, const Marker* marker) noexcept nogil:
+    if marker.run == 0:
+        return
+    if marker.run != producer.marker_run or marker.number > producer.marker_number:
+        producer.marker_number = marker.number
+    producer.marker_run = marker.run
 
 # Whether it is one of the last five of this epoch, and written: below that end.
 cdef int is_duplicate(

@@ -26,8 +26,8 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
 
 from kbroker.core._error_codes cimport (
-    INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, NO_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER,
-    TRANSACTION_COORDINATOR_FENCED)
+    DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, NO_ERROR,
+    OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED)
 from kbroker.core._limits cimport PRODUCERS_MAX
 from kbroker.core._list cimport linked_append, linked_insert, linked_remove
 from kbroker.core._live_objects cimport LIVE_PRODUCERS, live_add
@@ -313,7 +313,7 @@ cdef int16_t check_marker(
         return INVALID_PRODUCER_EPOCH
     if marker.coordinator_epoch < producer.coordinator_epoch:
         return TRANSACTION_COORDINATOR_FENCED
-    return NO_ERROR
+    return DUPLICATE_SEQUENCE_NUMBER if is_late_copy(producer, marker) else NO_ERROR
 
 
 cdef int16_t check_first_of_transaction(
@@ -454,6 +454,7 @@ cdef int producers_note_marker(
     end_transaction(table, producer, marker, offset)
     set_epoch(producer, epoch)
     producer.coordinator_epoch = marker.coordinator_epoch
+    note_outcome(producer, marker)
     appended_now(table, producer, timestamp_ms)
     return 0
 

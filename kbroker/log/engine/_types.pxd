@@ -51,6 +51,10 @@ cdef struct Marker:
     # its producer's last batch. A first offset of -1: whichever is open.
     int64_t first_offset
     int64_t last_offset
+    # Which outcome it is of, in the order of a coordinator's run: later ones have higher numbers. A
+    # run of 0: not known. The log does not keep them.
+    int64_t run
+    int64_t number
 
 
 cdef enum:

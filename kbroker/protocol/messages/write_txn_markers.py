@@ -1,8 +1,13 @@
-"""WriteTxnMarkers (27): markers that end transactions, from their coordinators and from tools."""
+"""WriteTxnMarkers (27): markers that end transactions, from their coordinators and from tools.
+
+Fields with a tag are kbroker's own: which outcome of which run of a coordinator a marker is of, so
+that a copy which arrives late is known. Apache Kafka skips them.
+"""
 
 from __future__ import annotations
 
 from kbroker.protocol.messages.table import (
+    OWN_TAGS_SINCE,
     Message,
     Record,
     array,
@@ -28,6 +33,8 @@ class Marker(Record):
     topics: list[TopicRequest] = array(TopicRequest)
     coordinator_epoch: int = int32()
     transaction_version: int = int8(since=2, default=0)
+    coordinator_run: int = int64(tag=OWN_TAGS_SINCE, default=0)
+    outcome_number: int = int64(tag=OWN_TAGS_SINCE + 1, default=0)
 
 
 class Request(Message, api=ApiKey.WRITE_TXN_MARKERS, versions=(1, 2)):

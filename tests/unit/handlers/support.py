@@ -116,6 +116,7 @@ class FakeLog:
     follower_start: int = 2**63 - 1  # of the live follower that lags most
     producers: list[tuple[int, ...]] = field(default_factory=list)
     markers: list[tuple[int, int, int, bool, int, int]] = field(default_factory=list)
+    outcomes: list[tuple[int, int]] = field(default_factory=list)  # runs and numbers of markers
     marker_error: ErrorCode = ErrorCode.NONE
     led_since: int = -1  # of appends above the high watermark
     open_transaction: int = 2**63 - 1  # the first offset of the first one that is open
@@ -144,10 +145,13 @@ class FakeLog:
         committed: bool,
         transaction_version: int,
         now_ms: int,
+        run: int,
+        number: int,
     ) -> MarkerAppended:
         marker = (
             producer_id, producer_epoch, coordinator_epoch, committed, transaction_version, now_ms
         )  # fmt: skip
+        self.outcomes.append((run, number))
         if self.marker_error:
             return MarkerAppended(self.marker_error, -1, -1)
         self.markers.append(marker)

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.metadata.image import OFFSETS_TOPIC
+from kbroker.protocol import messages
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import (
     FakeBroker,
@@ -143,6 +144,26 @@ def test_the_group_coordinator_is_notified(broker: FakeBroker) -> None:
     broker.replicas.logs[OFFSETS_TOPIC, 0].marker_error = ErrorCode.INVALID_PRODUCER_EPOCH
     broker.call(ask(2, marker(2, 8, (OFFSETS_TOPIC, [0]))))
     assert seen == [(0, 7, True, 0)]
+
+
+def test_a_late_copy_is_answered_as_the_one_that_was_written(broker: FakeBroker) -> None:
+    """The group coordinator has applied that one. Its outcome comes by fields of our own."""
+    seen: list[object] = []
+    broker.services.marker_written = lambda *notice: seen.append(notice)
+    log = broker.replicas.logs[OFFSETS_TOPIC, 0]
+    log.marker_error = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    table = messages.write_txn_markers
+    topics = [table.TopicRequest(name=OFFSETS_TOPIC, partition_indexes=[0])]
+    late = table.Marker(
+        producer_id=7, producer_epoch=3, transaction_result=True, topics=topics,
+        coordinator_epoch=4, coordinator_run=9, outcome_number=2**40,
+    )  # fmt: skip
+    body = table.Request(markers=[late]).encode(1)
+    answer = broker.send(KEY, 1, body).answer
+    assert answer is not None
+    response = table.Response.decode(answer, 1)
+    assert [one.error_code for one in response.markers[0].topics[0].partitions] == [0]
+    assert log.outcomes == [(9, 2**40)] and not seen
 
 
 def test_nothing_is_asked_for(broker: FakeBroker) -> None:
