@@ -38,7 +38,9 @@ logger: Final = logging.getLogger("kbroker.transactions")
 lines: Final = LogLines(logger)
 
 VERSIONS: Final = (1, 2)
-REQUEST_TIMEOUT_MS: Final = 30_000
+# A broker answers for its followers within five seconds. One that does not answer keeps all markers
+# for it waiting so long.
+REQUEST_TIMEOUT_MS: Final = 10_000
 # A broker that was killed is in the image until its session ends: no need to wait for it.
 READY_TIMEOUT_MS: Final = 1_000
 
@@ -153,6 +155,8 @@ def as_message(marker: Marker) -> write_txn_markers.Marker:
         ],
         coordinator_epoch=marker.order.coordinator_epoch,
         transaction_version=marker.order.version,
+        coordinator_run=marker.order.run,
+        outcome_number=marker.order.number,
     )
 
 

@@ -372,12 +372,18 @@ class TransactionMarkers:
                 code = None
                 if outcome is not None:
                     code = outcome.get((sending.order.producer_id, place))
-                if code is None:
+                if code is None or not self._settles(sending, place, code):
                     unknown.append((sending, place))
-                else:
-                    self._answered(sending, place, code, False)
         self._wait(unknown)
         self._send_queued(way)
+
+    def _settles(self, sending: _Sending, place: TopicPartition, code: ErrorCode) -> bool:
+        try:
+            self._answered(sending, place, code, False)
+        except Exception as error:  # others were answered with it; it is sent again
+            self._failures.note("an answer to markers of transactions", error)
+            return False
+        return True
 
     # --- outcomes -------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ Any thread. Lock: the coordinator's.
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -68,6 +70,8 @@ class Outcomes:
         self._limits: Final = limits
         self._now_ms: Final = now_ms
         self._failures: Final = failures
+        self._run: Final = 1 + secrets.randbits(62)
+        self._numbers: Final = itertools.count(1)
         self.completing_again = 0
 
     def on_worker(self, transactional_id: str, call: Callable[[], object]) -> None:
@@ -130,6 +134,8 @@ class Outcomes:
             image.state is State.PREPARE_COMMIT,
             marker_version(image, self._limits()),
             image.partitions,
+            self._run,
+            next(self._numbers),
         )
         with self._lock:
             if self._known(transactional_id) is not transaction:

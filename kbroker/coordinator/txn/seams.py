@@ -84,6 +84,10 @@ class MarkerOrder(NamedTuple):
     committed: bool
     version: int  # of transactions: 2 where the epoch of the marker is a raised one
     partitions: Partitions
+    # A copy of its markers may come late, and meet the producer's next transaction in the same
+    # epoch: a later outcome of the same run has a higher number.
+    run: int = 0  # of the coordinator, drawn at its start; 0: not known
+    number: int = 0
 
 
 class Markers(Protocol):

@@ -18,7 +18,7 @@ from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import TopicPartition
 
 PLACE = TopicPartition("t", 3)
-ORDER = MarkerOrder("pay", 7, 1, 5, True, 2, frozenset({PLACE}))
+ORDER = MarkerOrder("pay", 7, 1, 5, True, 2, frozenset({PLACE}), 11, 12)
 AWAY = KafkaError(ErrorCode.NETWORK_EXCEPTION, "away")
 
 
@@ -75,6 +75,7 @@ def test_slow_partitions_have_a_connection_of_their_own() -> None:
     (marker,) = fast.requests[0].markers
     assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 1, 5)
     assert (marker.transaction_result, marker.transaction_version) == (True, 2)
+    assert (marker.coordinator_run, marker.outcome_number) == (11, 12)
 
 
 @pytest.mark.parametrize(

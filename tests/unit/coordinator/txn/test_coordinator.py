@@ -142,6 +142,16 @@ def test_complete_is_written_until_it_is_in_the_log() -> None:
     assert not world.later
 
 
+def test_a_later_outcome_has_a_higher_number_in_one_run() -> None:
+    world = World()
+    pair = world.pair()
+    for _ in range(3):
+        world.add(pair)
+        world.end(pair)
+    runs, numbers = zip(*[(each.run, each.number) for each in world.markers.orders], strict=True)
+    assert len(set(runs)) == 1 and list(numbers) == sorted(set(numbers))
+
+
 def test_another_coordinator_completes_the_transactions_that_it_loads() -> None:
     world = World()
     pair = world.pair()
@@ -150,7 +160,9 @@ def test_another_coordinator_completes_the_transactions_that_it_loads() -> None:
     world.end(pair, committed=False)
     (order,) = world.markers.orders
     world.fail_over()
-    assert world.markers.orders[1] == order._replace(coordinator_epoch=order.coordinator_epoch + 1)
+    again = world.markers.orders[1]
+    known = order._replace(coordinator_epoch=order.coordinator_epoch + 1, run=again.run)
+    assert again == known and again.run not in (0, order.run)
     assert world.log.states()[-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
     assert world.add(pair) is NONE
 
