@@ -67,9 +67,9 @@ class Groups:
             write_timeout_ms=settings["offsets.commit.timeout.ms"],
             metadata_bytes_max=settings["offset.metadata.max.bytes"],
         )
-        machine = GroupMachine(self.table, self._topic_id)
+        self._machine: Final = GroupMachine(self.table, self._topic_id)
         self.loader: Final = make_loader(
-            self.table, machine, clock, buffer_bytes=settings["offsets.load.buffer.size"]
+            self.table, self._machine, clock, buffer_bytes=settings["offsets.load.buffer.size"]
         )
         self.store: Final = OffsetsStore(
             self.table,
@@ -84,7 +84,7 @@ class Groups:
         self._on_demand = threading.Lock()
         self._consumer_groups: ConsumerGroups | None = None
         self._clock, self._timer, self._beside = clock, timer, beside
-        machine.attach(self.coordinator, lambda: self.consumer_groups().replay())
+        self._machine.attach(self.coordinator, lambda: self.consumer_groups().replay())
         self.expiration: Final = OffsetExpiration(
             self.table, self.coordinator, clock, config, self.coordinator.failures
         )
@@ -102,6 +102,8 @@ class Groups:
         self, partition: int, producer_id: int, committed: bool, offset: int
     ) -> None:
         """A marker is in the log of this partition of __consumer_offsets. Any thread."""
+        if committed:
+            self._machine.marker_comes(partition, producer_id)
         for group_id in self.table.marker_written(partition, producer_id, committed, offset):
             self.coordinator.ensure_group(group_id)
 

@@ -101,6 +101,11 @@ class GroupTable(ShardTable):
         partition ends what is pending of it."""
 
     def pending_groups(self, partition: int) -> set[str]: ...
+    def pending_offsets(
+        self, partition: int, producer_id: int | None = None
+    ) -> list[tuple[str, str, int, bytes | None]]:
+        """Group, topic, partition and topic id of each pending offset, of one producer or of all;
+        one for each transaction. No id: the record has none."""
 
     # --- Tombstones ----------------------------------------------------------------------------
     def remove_offsets(
@@ -113,9 +118,9 @@ class GroupTable(ShardTable):
         written: Written | None = None,
     ) -> int:
         """Tombstones for those that are there, also if they are only pending; with a time >= 0 only
-        for those committed by then, with an id only for those that were not committed for a topic
-        with another one; and then for none of which a transaction has an offset that is not
-        decided, with an id of a topic with another one.
+        for those committed by then, and for none of which a transaction has an offset that is not
+        decided; with an id only for those that were not committed for a topic with another one,
+        and for none that are pending for such a topic.
 
         Decided under the lock of the append. An error code. If none is there `written` is all that
         was written before: another caller's tombstone may be among it.

@@ -328,6 +328,12 @@ cdef class GroupTable(ShardTable):
     def pending_groups(self, int partition):
         return self.open_transactions.owners(partition)
 
+    def pending_offsets(self, int partition, producer_id=None):
+        with self._transaction_lock(partition):
+            return [
+                (*named, topic_id_in(record.value))
+                for named, record in self.open_transactions.all_of(partition, producer_id)]
+
     def _pending_of_others(self, str group_id, bytes topic_id):
         # (topic, partition) of a group; with an id where it is of a topic with another one.
         index = self._index_of(group_id)
@@ -394,6 +400,9 @@ cdef class GroupTable(ShardTable):
                     pending, alone = self._tombstones_of_pending(group_id, names)
                 else:  # a tombstone would drop an offset that a transaction is about to commit
                     stay = self._pending_of_others(group_id, topic_id)
+                    if committed_until_ms < 0:
+                        pending, alone = self._tombstones_of_pending(
+                            group_id, names.keys() - stay)
                 for each, topic in names.items():
                     if each not in stay:
                         keys[count].group = text_of(group)

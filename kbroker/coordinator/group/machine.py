@@ -4,9 +4,10 @@ The table applies committed offsets in C. The records of groups, of which the la
 collected here, and go to the coordinator before the partition turns active, so that no client meets
 a group without its members. A record that is no group is left out with one line.
 
-Deleted topics' offsets get tombstones; those of a topic that was created again under the same name
-differ by the topic's id. The loader's queue does not outlive a stop, so what a load finds of topics
-that are gone is removed after it.
+Deleted topics' offsets get tombstones, those of open transactions, too; those of a topic that was
+created again under the same name differ by the topic's id. The loader's queue does not outlive a
+stop, so what a load finds of topics that are gone is removed after it. A commit that has met its
+topic still, and whose topic was deleted before its marker came, is removed with the marker.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ logger: Final = logging.getLogger("kbroker.groups")
 lines: Final = LogLines(logger, lines_max=LOG_GROUP_LINES_MAX)
 
 NO_TOPIC_ID: Final = bytes(16)  # no topic has it
+# Group, topic, partition and topic id of an offset that a transaction has committed.
+Pending = tuple[str, str, int, bytes | None]
 
 
 class Table(Protocol):
@@ -47,7 +50,12 @@ class Table(Protocol):
 
     def statistics(self, partition: int) -> ShardStatistics: ...
 
+    @property
+    def partition_count(self) -> int: ...
+
     def of_topic(self, topic: str) -> list[tuple[str, list[CommittedOffset]]]: ...
+
+    def pending_offsets(self, partition: int, producer_id: int | None = ...) -> list[Pending]: ...
 
     def pending_groups(self, partition: int) -> set[str]: ...
 
@@ -127,28 +135,50 @@ class GroupMachine:
         statistics = self._table.statistics(partition)
         return ("groups", statistics.groups), ("offsets", statistics.offsets)
 
+    def marker_comes(self, partition: int, producer_id: int) -> None:
+        """A producer's transaction is committed: what it has pending of topics that are gone goes
+        before it holds. Any thread."""
+        self._remove(self._of_others(self._table.pending_offsets(partition, producer_id)))
+
     def _forget_others(self, partition: int) -> None:
         """Offsets of topics that were deleted while this broker did not lead the partition."""
-        if self._topic_id_of is None:
+        topic_id_of = self._topic_id_of
+        if topic_id_of is None:
             return
-        count = 0
-        for group_id, offsets in self._table.offsets_of_others(partition, self._topic_id_of):
-            by_topic: dict[bytes | None, list[tuple[str, int]]] = {}
-            for each in offsets:
-                by_topic.setdefault(each.topic_id, []).append((each.topic, each.partition))
-            for topic_id, gone in by_topic.items():
-                # Commits for the topic that has the name now stay.
-                known = topic_id or NO_TOPIC_ID
-                if not self._table.remove_offsets(group_id, gone, topic_id=known):
-                    count += len(gone)
+        gone = self._of_others(self._table.pending_offsets(partition))
+        for group_id, offsets in self._table.offsets_of_others(partition, topic_id_of):
+            gone += [(group_id, each.topic, each.partition, each.topic_id) for each in offsets]
+        count = self._remove(gone)
         if count:
             logger.info("removed %d offsets of topics that are no more", count)
 
+    def _of_others(self, pending: Sequence[Pending]) -> list[Pending]:
+        """Those of topics that are gone, or of another of that name now."""
+        topic_id_of = self._topic_id_of
+        if topic_id_of is None or not pending:
+            return []
+        now = {topic: topic_id_of(topic) for topic in {topic for _, topic, _, _ in pending}}
+        return [
+            each
+            for each in pending
+            if (known := now[each[1]]) is None or each[3] not in (None, known)
+        ]
+
+    def _remove(self, gone: Sequence[Pending]) -> int:
+        """How many; commits for the topics that have the names now stay."""
+        count = 0
+        by_topic: dict[tuple[str, bytes], set[tuple[str, int]]] = {}
+        for group_id, topic, index, topic_id in gone:
+            by_topic.setdefault((group_id, topic_id or NO_TOPIC_ID), set()).add((topic, index))
+        for (group_id, topic_id), names in by_topic.items():
+            if not self._table.remove_offsets(group_id, sorted(names), topic_id=topic_id):
+                count += len(names)
+        return count
+
     def _forget(self, name: str, topic_id: bytes) -> None:
         count = 0
-        for group_id, offsets in self._table.of_topic(name):
-            gone = [(name, each.partition) for each in offsets if each.topic_id in (None, topic_id)]
-            code = self._table.remove_offsets(group_id, gone, topic_id=topic_id)
+        for group_id, gone in self._of_topic(name, topic_id).items():
+            code = self._table.remove_offsets(group_id, sorted(gone), topic_id=topic_id)
             if code == ErrorCode.NONE:
                 count += len(gone)
             else:
@@ -162,6 +192,18 @@ class GroupMachine:
                 )
         if count:
             logger.info("removed %d offsets of the deleted topic %s", count, name)
+
+    def _of_topic(self, name: str, topic_id: bytes) -> dict[str, set[tuple[str, int]]]:
+        """By group, committed or pending."""
+        found: dict[str, set[tuple[str, int]]] = {}
+        for group_id, offsets in self._table.of_topic(name):
+            its = [each for each in offsets if each.topic_id in (None, topic_id)]
+            found.setdefault(group_id, set()).update((name, each.partition) for each in its)
+        for partition in range(self._table.partition_count):
+            for group_id, topic, index, its_id in self._table.pending_offsets(partition):
+                if topic == name and its_id in (None, topic_id):
+                    found.setdefault(group_id, set()).add((name, index))
+        return found
 
 
 class GroupReplay:

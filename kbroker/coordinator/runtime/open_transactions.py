@@ -151,6 +151,22 @@ class OpenTransactions:
         of = self._partitions.get(partition)
         return {} if of is None else dict(of.keys.get(owner, {}))
 
+    def all_of(
+        self, partition: int, producer_id: int | None = None
+    ) -> Iterator[tuple[tuple[str, str, int], Record]]:
+        """Of one producer or of all, with the names of their keys; those without are left out.
+        Under the lock."""
+        of = self._partitions.get(partition)
+        if of is None:
+            return
+        everything = of.transactions
+        wanted = everything if producer_id is None else (producer_id,)
+        for each in wanted:
+            for transaction in everything.get(each, ()):
+                for key, record in transaction.records.items():
+                    if (named := self._named(key)) is not None:
+                        yield named, record
+
     def records(self, partition: int, key: bytes) -> Iterator[Record]:
         """Of one key, of every producer. Under the lock."""
         of = self._partitions.get(partition)

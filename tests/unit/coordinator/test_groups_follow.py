@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,14 @@ from kbroker.config import BrokerConfig
 from kbroker.coordinator.group._groups import CommittedOffset
 from kbroker.coordinator.runtime._shard_table import ACTIVE, NOT_OWNER
 from kbroker.metadata.controller import NewTopic
+from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta
 from kbroker.server.broker import Broker
 from tests.unit.net.harness import eventually
 
 ELSEWHERE = 7
 WAIT_S = 60
+READ = new_topic_image("t", uuid.UUID(int=5), [(ELSEWHERE,)], {})  # the groups read it
 
 
 @pytest.fixture
@@ -50,7 +53,8 @@ def led_by(broker: Broker, leader: int) -> tuple[ClusterImage, ImageDelta]:
     state = topic.partitions[0]
     led = replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
     topic = replace(topic, partitions=(led,))
-    return ClusterImage().with_topics([topic]), ImageDelta(changed=(topic,), from_store=True)
+    image = ClusterImage().with_topics([topic, READ])
+    return image, ImageDelta(changed=(topic,), from_store=True)
 
 
 def test_a_deposed_coordinator_answers_nothing_of_groups_though_its_log_cannot_follow(
@@ -94,3 +98,20 @@ def test_a_marker_makes_offsets_hold_in_a_group_that_is_there(broker: Broker) ->
     groups.marker_written(0, 7, True, replica.log_end_offset)
     assert groups.table.offsets("g") == [offset]
     assert groups.coordinator.find("g") is not None
+
+
+def test_a_commit_for_a_topic_that_was_deleted_before_its_marker_holds_nothing(
+    broker: Broker,
+) -> None:
+    """The commit met the topic in an image before, so the deletion has not found it pending."""
+    groups, replica = broker._groups, broker._replicas.partition(OFFSETS_TOPIC, 0)
+    assert replica is not None
+    broker._apply(*led_by(broker, broker.config.node_id))
+    eventually(lambda: groups.table.shard_state(0) == ACTIVE, "it is loaded")
+    gone = CommittedOffset("gone", 0, 5, -1, "", 1_000, -1, bytes(range(16)))
+    namesake = gone._replace(topic="t", topic_id=bytes(range(16)))
+    stays = namesake._replace(partition=1, topic_id=READ.topic_id.bytes)
+    assert groups.table.commit_in_transaction("g", [gone, namesake, stays], 7, 0) == 0
+    groups.marker_written(0, 7, True, replica.log_end_offset)
+    assert groups.table.offsets("g") == [stays]
+    assert groups.table.pending("g") == frozenset()

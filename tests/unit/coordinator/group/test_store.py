@@ -7,6 +7,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -138,12 +139,18 @@ class Node:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    with nodes_of(tmp_path) as make:
+        yield make
+
+
+@contextmanager
+def nodes_of(path: Path) -> Iterator[Callable[..., Node]]:
     nodes: list[Node] = []
 
     def make(**settings: int) -> Node:
         if nodes:
             nodes[-1].stop()
-        nodes.append(Node(tmp_path / "data", **settings))
+        nodes.append(Node(path / "data", **settings))
         return nodes[-1]
 
     yield make

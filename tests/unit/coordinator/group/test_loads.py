@@ -1,0 +1,141 @@
+"""Loads that fail and are begun again, and offsets of open transactions whose topics are gone."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kbroker.coordinator.group._groups import CommittedOffset
+from kbroker.coordinator.group.machine import GroupReplay
+from kbroker.coordinator.runtime._shard_table import NOT_OWNER, partition_for
+from kbroker.coordinator.runtime.loader import AGAIN_MS
+from kbroker.errors import ErrorCode
+from kbroker.metadata.controller.decisions import new_topic_image
+from tests.support.led_log import LedLog
+from tests.unit.coordinator.group.test_store import (
+    COUNT,
+    NODE,
+    ORDERS,
+    OTHER_ORDERS,
+    TOPIC_ID,
+    Node,
+    image,
+    nodes_of,
+    offset,
+)
+from tests.unit.net.harness import eventually
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    with nodes_of(tmp_path) as make:
+        yield make
+
+
+def pend(node: Node, *offsets: CommittedOffset, producer_id: int = 7, group: str = "g") -> None:
+    assert node.table.commit_in_transaction(group, offsets, producer_id, 0) == 0
+
+
+def test_a_deleted_topic_takes_offsets_of_open_transactions_along(
+    start: Callable[..., Node],
+) -> None:
+    """They hold neither with a marker that comes later nor after a load that finds both."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    node.loader.start()
+    stays = offset("orders", 1, 6, OTHER_ORDERS), offset("other", 0, 7, TOPIC_ID)
+    pend(node, offset("orders", 0, 5, ORDERS), *stays)
+    node.delete(new_topic_image("orders", ORDERS, [(NODE,)], {}))
+    eventually(lambda: len(node.table.pending("g")) == 2, "it is not pending any more")
+    place = partition_for("g", COUNT)
+    node.open[place].append_marker(7, 0, 0, committed=True, transaction_version=0)
+    node.table.marker_written(place, 7, True, node.open[place].log_end_offset)
+    assert node.table.offsets("g") == list(stays)
+    again = start(topics={"orders": OTHER_ORDERS, "other": TOPIC_ID})
+    again.lead(*[NODE] * COUNT)
+    again.loader.start()
+    again.await_load()
+    assert again.table.offsets("g") == list(stays)
+
+
+def test_a_load_forgets_pending_offsets_of_topics_that_are_gone(start: Callable[..., Node]) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    pend(node, offset("orders", 0, 5, ORDERS), offset("orders", 1, 6, OTHER_ORDERS))
+    pend(node, offset("orders", 2, 5), offset("gone", 0, 5, TOPIC_ID), producer_id=8)
+    left = {("orders", 0), ("orders", 2)}
+
+    def others_are_gone(node: Node) -> bool:
+        return node.table.pending("g") == left
+
+    for _ in range(2):  # what was forgotten stays so
+        again = start(topics={"orders": ORDERS})
+        again.lead(*[NODE] * COUNT)
+        again.loader.start()
+        again.await_load()
+        eventually(partial(others_are_gone, again))
+
+
+def test_a_load_that_failed_for_want_of_something_is_begun_again(
+    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as descriptors, for the import of a group of another kind."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.write(image("good")) is ErrorCode.NONE
+    assert node.table.commit("good", [offset("orders", 0, 5, ORDERS)]) == 0
+    pend(node, offset("orders", 1, 6, ORDERS), group="good")
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    partition = partition_for("good", COUNT)
+    fails = 2
+    loaded = GroupReplay.loaded
+
+    def fails_twice(replay: GroupReplay) -> None:
+        nonlocal fails
+        if replay._partition == partition and fails:
+            fails -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        loaded(replay)
+
+    monkeypatch.setattr(GroupReplay, "loaded", fails_twice)
+    again.loader.start()
+    for left, pause_ms in ((1, AGAIN_MS), (0, 2 * AGAIN_MS)):
+        eventually(partial(given_up, again, partition, lambda left=left: fails == left))
+        again.clock.advance(pause_ms)
+    again.await_load()
+    assert [each.group_id for each in again.groups.loaded] == ["good"]
+    assert len(again.table.offsets("good")) == 1 and again.table.pending("good")
+    assert [lost("good") for lost in again.groups.lost] == [True, True]
+
+
+def given_up(node: Node, partition: int, holds: Callable[[], bool]) -> bool:
+    return holds() and node.table.shard_state(partition) == NOT_OWNER and bool(node.loader._late)
+
+
+def test_a_failed_load_of_a_partition_that_is_lost_is_not_begun_again(
+    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.write(image("good")) is ErrorCode.NONE
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    partition = partition_for("good", COUNT)
+
+    def read(*_: object, **how: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(LedLog, "read", read)
+    again.loader.start()
+    eventually(partial(given_up, again, partition, lambda: True))
+    again.lead(*[NODE + 1 if index == partition else NODE for index in range(COUNT)])
+    monkeypatch.undo()
+    again.clock.advance(AGAIN_MS)
+    again.delete(new_topic_image("nothing", ORDERS, [(NODE,)], {}))
+    eventually(lambda: not again.loader._jobs and not again.loader._late)
+    assert again.table.shard_state(partition) == NOT_OWNER and not again.groups.loaded
