@@ -19,7 +19,9 @@ A log that is being changed for long learns late who leads it (`replica/in_sync.
 is looked at again every LATE_MS until then, and is loaded after that change.
 
 A batch or a record that cannot be read is left out with one line. A log in which the next batch
-cannot be found leaves its partition unowned (NOT_COORDINATOR), with a line that says so.
+cannot be found leaves its partition unowned (NOT_COORDINATOR), with a line that says so. So does a
+load that fails in another way, for want of memory or descriptors, or since a disk has an error: it
+is begun again after AGAIN_MS, and after twice as long each time, up to AGAIN_MS_MAX.
 
 Bounds: a queue of as many loads as the topic has partitions; deleted topics are names and ids.
 Locks: a leaf around the queue, under which nothing is called; and one that is held while a piece is
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S: Final = 10.0
 LATE_MS: Final = 100
 FOLLOWERS_MS: Final = 5
+AGAIN_MS: Final = 1_000
+AGAIN_MS_MAX: Final = 30_000
 # A wait for followers that lasts so long has a line in the log, once.
 LONG_WAIT_MS: Final = 5_000
 
@@ -68,6 +72,8 @@ class _Load:
     loaded_to: int = -1  # all up to there is loaded, and waits for the followers
     pause_ms: int = FOLLOWERS_MS
     waits_long: bool = False
+    failed: bool = False  # the table has it closed, and it is begun again
+    again_ms: int = AGAIN_MS
 
 
 class _Unload(NamedTuple):
@@ -244,6 +250,8 @@ class Loader:
         if job.replica.leader_epoch < job.leader_epoch and not job.cancelled:
             self._look_again(job, LATE_MS)
             return
+        if job.failed and not self._begin_again(job):
+            return
         if job.began_ms < 0:
             job.began_ms = self._clock.monotonic_ms()
         name = f"{self._machine.topic}-{job.partition}"
@@ -270,16 +278,23 @@ class Loader:
             # loading.
             if not isinstance(error, KafkaError | OSError):
                 self.thread.failures.note(f"loading {self._machine.name}", error)
+            may_pass = isinstance(error, Exception) and not isinstance(error, KafkaError)
             self._logger.error(
-                "%s cannot be read, so its %s have no coordinator here: %s; look at its log"
-                " with a dump tool, and restart the broker when it is mended",
+                "%s cannot be read, so its %s have no coordinator here: %s; %s",
                 name,
                 self._machine.name,
                 error,
+                "it is read again soon"
+                if may_pass
+                else "look at its log with a dump tool, and restart the broker when it is mended",
             )
             with self._piece:
                 if not job.cancelled:
                     self._table.close(job.partition)
+            if may_pass:
+                job.failed = True
+                self._look_again(job, job.again_ms)
+                job.again_ms = min(2 * job.again_ms, AGAIN_MS_MAX)
             if not isinstance(error, Exception):
                 raise
             return
@@ -287,6 +302,21 @@ class Loader:
         self._machine.active(job.partition)
         self.times = self.times.with_one(self._clock.monotonic_ms() - job.began_ms)
         self._log_when_done(job.partition, job.began_ms)
+
+    def _begin_again(self, job: _Load) -> bool:
+        """A load that has failed. False: not now, or not any more."""
+        if job.cancelled:
+            return False
+        # What was loaded of it is loaded once more.
+        self._unload(_Unload(frozenset((job.partition,)), self._table.partition_count))
+        with self._piece:
+            if job.cancelled:
+                return False
+            if not self._table.open(job.partition, job.replica):
+                self._look_again(job, LATE_MS)
+                return False
+        job.failed, job.loaded_to = False, -1
+        return True
 
     def _wait_for_followers(self, job: _Load, name: str) -> None:
         if not job.waits_long and self._clock.monotonic_ms() - job.began_ms >= LONG_WAIT_MS:
