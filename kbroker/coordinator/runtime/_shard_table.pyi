@@ -103,11 +103,13 @@ class ShardTable:
         records: Sequence[tuple[bytes, bytes | None]],
         written: Written | None = None,
         term: int = -1,
+        patience_ms: int = -1,
     ) -> int:
         """Appends records as one batch with acks=-1 and applies those that C knows: an error code.
 
         Order in memory is order in the log. Fetches that wait there are woken. With a `term`
-        nothing is written in another one (16).
+        nothing is written in another one (16). With `patience_ms` nothing is where another write
+        has been under way for longer (15); else it waits for that.
         """
 
     def when_replicated(

@@ -21,7 +21,8 @@ from kbroker.coordinator.runtime._python cimport java_hash, load_batch, records_
 from kbroker.coordinator.runtime._python import LoadedBatches, LoadedRecord, partition_for
 from kbroker.coordinator.runtime._shards cimport (
     appended_of, coordinator_error, records_write_locked, shard_change, shard_error, shard_index,
-    shard_lock, shard_unlock, shard_written_locked, shards_free, shards_grow, shards_new)
+    shard_lock, shard_lock_within, shard_unlock, shard_written_locked, shards_free, shards_grow,
+    shards_new)
 from kbroker.coordinator.runtime._structs cimport (
     SHARD_ACTIVE, SHARD_LOADING, SHARD_NOT_OWNER, SHARDS_MAX, Appended, Shard)
 from kbroker.coordinator.runtime.open_transactions import OpenTransactions
@@ -160,7 +161,10 @@ cdef class ShardTable:
             at += used
         return LoadedBatches(at, following, found, left_out)
 
-    def append(self, int partition, records, Written written=None, int64_t term=-1):
+    def append(
+        self, int partition, records, Written written=None, int64_t term=-1,
+        int64_t patience_ms=-1,
+    ):
         cdef Shard* shard = self._shard(partition)
         cdef list pairs = list(records)
         cdef Arena arena
@@ -176,13 +180,14 @@ cdef class ShardTable:
             with nogil:
                 batch_of_records(
                     &batch, &taken, kb_wall_ms() + self._shift_ms(), self.shards.base_sequence)
-                shard_lock(shard)
-                error = shard_error(shard)
-                if error == 0 and term >= 0 and term != kb_load_i64(&shard.term):
-                    error = NOT_COORDINATOR
-                if error == 0:
-                    error = records_write_locked(shard, &batch, &taken)
-                shard_unlock(shard)
+                error = COORDINATOR_NOT_AVAILABLE
+                if shard_lock_within(shard, patience_ms * NS_PER_MS):
+                    error = shard_error(shard)
+                    if error == 0 and term >= 0 and term != kb_load_i64(&shard.term):
+                        error = NOT_COORDINATOR
+                    if error == 0:
+                        error = records_write_locked(shard, &batch, &taken)
+                    shard_unlock(shard)
             appended = appended_of(&batch)
         finally:
             arena_free(&arena)

@@ -52,6 +52,10 @@ cdef inline void shard_lock(Shard* shard) noexcept nogil:
     lock_ranked(&shard.lock, RANK_SESSION)
 
 
+# 0, and not locked: a write has the lock for longer than that; -1: however long.
+cdef int shard_lock_within(Shard* shard, int64_t patience_ns) noexcept nogil
+
+
 cdef inline void shard_unlock(Shard* shard) noexcept nogil:
     unlock_ranked(&shard.lock, RANK_SESSION)
 

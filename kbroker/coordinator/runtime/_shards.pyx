@@ -174,6 +174,15 @@ cdef int _lock_until(Shard* shard, int64_t until_ns) noexcept nogil:
     return 1
 
 
+cdef int shard_lock_within(Shard* shard, int64_t patience_ns) noexcept nogil:
+    cdef int64_t since_ns = kb_load_i64(&shard.writing_since_ns)
+    cdef int64_t now_ns = kb_now_ns()
+    if patience_ns < 0:
+        shard_lock(shard)
+        return 1
+    return _lock_until(shard, (since_ns if since_ns != 0 else now_ns) + patience_ns)
+
+
 cdef int shard_change(
     Shard* shard, int state, Partition* partition, int64_t until_ns,
 ) noexcept nogil:

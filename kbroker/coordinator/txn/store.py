@@ -5,6 +5,10 @@
 An id has one write at a time, which its coordinator sees to, and nothing is written in another term
 of a partition than it was decided in. So the order of records is that of the decisions, and no
 entry for each id is needed here. Leadership and loading are the runtime's.
+
+A write that hangs has one thread. Others for its partition are refused with
+COORDINATOR_NOT_AVAILABLE, once it has lasted for PATIENCE_MS: a client comes again, and so does
+what the coordinator writes of its own. So ids of other partitions have threads left.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
 NO_TERM: Final = -1
 NO_EPOCH: Final = -1
+PATIENCE_MS: Final = 1_000
 
 
 class TransactionStore(CoordinatorStore[Written]):
@@ -105,5 +110,5 @@ class TransactionStore(CoordinatorStore[Written]):
             done(ErrorCode.NOT_COORDINATOR)
             return
         written = Written()
-        code = self._ids.append(partition, records, written, term)
+        code = self._ids.append(partition, records, written, term, PATIENCE_MS)
         self._ids.when_replicated(written, code, done, timeout_ms)

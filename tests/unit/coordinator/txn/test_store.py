@@ -26,6 +26,7 @@ from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import TRANSACTIONS_TOPIC, ClusterImage, ImageDelta
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager
+from tests.support.standing_disk import standing
 from tests.unit.coordinator.txn.world import Markers
 
 NODE, ELSEWHERE = 1, 2
@@ -320,3 +321,29 @@ def test_tombstones_are_one_batch(start: Start) -> None:
     node = start()
     node.lead(NODE, NODE, epoch=1)
     assert not list(node.coordinator.listings())
+
+
+def an_id_in(partition: int, but: str) -> str:
+    names = (f"id-{number}" for number in range(100))
+    return next(each for each in names if partition_for(each, COUNT) == partition and each != but)
+
+
+def test_a_write_that_hangs_has_one_thread(start: Start) -> None:
+    """Other ids of its partition are refused, and come again; those of others are served."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    place = partition_for(PAY, COUNT)
+    beside, elsewhere = an_id_in(place, PAY), an_id_in(1 - place, PAY)
+    pairs = {name: node.init(name)[1] for name in (PAY, beside, elsewhere)}
+
+    def add(name: str) -> ErrorCode:
+        return node.add(pairs[name], name)
+
+    with standing(("write", f"{TRANSACTIONS_TOPIC}-{place}/{0:020}.log")) as disk:
+        hanging = disk.begin(lambda: add(PAY))
+        for _ in range(2):  # the second one at once
+            assert disk.soon(lambda: add(beside)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert disk.soon(lambda: add(elsewhere)) is NONE
+        disk.go_on()
+        assert hanging.result() is NONE
+    assert add(beside) is NONE
