@@ -3,9 +3,11 @@
     timer, loop, controller -> put -> the worker of the log's data directory -> an append
 
 Each data directory has a worker of its own, which begins with the first work, so one that hangs
-keeps no other waiting. It is not the lane that opens and removes logs (`log_lanes.py`): a log that
-hangs must not delay those. Logs that are not here have a worker of their own: what is asked of one
-is refused without a disk.
+keeps no other waiting. A worker whose work hangs keeps the other logs of its directory waiting for
+STUCK_MS; then the next call has another worker take its place, and the work that waits. Up to
+HANGING_MAX of a directory may hang so; after that its work waits for them. It is not the lane that
+opens and removes logs (`log_lanes.py`): a log that hangs must not delay those. Logs that are not
+here have a worker of their own: what is asked of one is refused without a disk.
 
 The queue has what callers put into it; each of them says why that is bounded. After `stop` nothing
 is taken any more. Should a worker's thread be lost (own_thread.py), its work is not done, and there
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
 
 THREAD_NAME: Final = "kbroker-log-worker"
+STUCK_MS: Final = 500
+HANGING_MAX: Final = 4
 
 
 class LogWorkers:
@@ -50,10 +54,12 @@ class LogWorkers:
         self._make: Final = make or partial(ThreadLane, name=THREAD_NAME)
         self._lock: Final = threading.Lock()
         self._workers: dict[Path | None, Lane] = {}
+        self._hanging: dict[Path | None, list[Lane]] = {}
         self._is_stopped = False
 
     def put(self, place: TopicPartition, call: Callable[[], object]) -> None:
-        """Have it done after what was put before for logs of the same data directory."""
+        """Have it done after the calls that came before it for logs of the same data directory;
+        those that hang are not waited for."""
         path = self._path_of(place)
         directory = None if path is None else path.parent
         work = Work(call)
@@ -63,7 +69,27 @@ class LogWorkers:
             worker = self._workers.get(directory)
             if worker is None:
                 worker = self._workers[directory] = self._make(self._over, self._clock)
+            elif worker.is_stuck(STUCK_MS):
+                worker = self._replaced(directory, worker)
             worker.put(work)
+
+    def _replaced(self, directory: Path | None, worker: Lane) -> Lane:
+        """The one that goes on for a worker that hangs; that itself where too many do."""
+        hanging = [each for each in self._hanging.get(directory, ()) if each.left]
+        self._hanging[directory] = hanging
+        if len(hanging) == HANGING_MAX:
+            return worker
+        fresh = self._make(self._over, self._clock)
+        try:
+            fresh.put(Work(_nothing))  # its thread begins, before anything is handed over to it
+        except RuntimeError as error:
+            self._failures.note("another worker for logs", error)
+            return worker
+        hanging.append(worker)
+        self._workers[directory] = fresh
+        for work in worker.hand_over():
+            fresh.put(work)
+        return fresh
 
     def _over(self, work: Work, late: bool) -> None:
         if work.error is not None:
@@ -73,14 +99,22 @@ class LogWorkers:
         """After all that was put; a worker that hangs is left."""
         with self._lock:
             self._is_stopped = True
-            workers = list(self._workers.values())
+            workers = self._all_locked()
         for worker in workers:
             worker.stop()
+
+    def _all_locked(self) -> list[Lane]:
+        hanging = (each for some in self._hanging.values() for each in some)
+        return [*self._workers.values(), *hanging]
 
     @property
     def threads(self) -> Iterator[OwnThread]:
         with self._lock:
-            workers = list(self._workers.values())
+            workers = self._all_locked()
         for worker in workers:
             if worker.thread is not None:
                 yield worker.thread
+
+
+def _nothing() -> None:
+    """The first work of a worker that takes another one's place."""

@@ -68,6 +68,9 @@ class Lane(Protocol):
     def stop(self) -> bool:
         """After all that was put. False: that takes too long, and goes on."""
 
+    def hand_over(self) -> Sequence[Work]:
+        """What waits is for another lane, and this one ends after its current work."""
+
 
 # A lane that calls back, without a lock, when work is over, with whether it was late.
 Over = Callable[[Work, bool], None]
@@ -92,6 +95,9 @@ class AtOnce:
 
     def stop(self) -> bool:
         return True
+
+    def hand_over(self) -> Sequence[Work]:
+        return ()
 
 
 def at_once(over: Over, clock: Clock) -> Lane:
@@ -121,7 +127,15 @@ class ThreadLane:
             else:
                 self._refuse_locked(work)
         if self.thread.ident is None:
+            self._start(work)
+
+    def _start(self, work: Work) -> None:
+        try:
             self.thread.start()
+        except BaseException:  # who called has it back, and may put it again
+            with self._changed:
+                self._queue.remove(work)
+            raise
 
     def wait(self, work: Sequence[Work], stuck_ms: int) -> None:
         with self._changed:
@@ -153,6 +167,14 @@ class ThreadLane:
             self._stopping = True
             self._changed.notify_all()
         return self.thread.await_end()
+
+    def hand_over(self) -> Sequence[Work]:
+        with self._changed:
+            waiting = list(self._queue)
+            self._queue.clear()
+            self._stopping = True
+            self._changed.notify_all()
+        return waiting
 
     # --- The thread -------------------------------------------------------------------------------
 

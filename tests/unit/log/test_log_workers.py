@@ -9,9 +9,10 @@ from threading import Event
 
 import pytest
 
-from kbroker.clock import SystemClock
+from kbroker.clock import ManualClock, SystemClock
 from kbroker.failures import Failures
-from kbroker.log.log_workers import THREAD_NAME, LogWorkers
+from kbroker.log.log_workers import HANGING_MAX, STUCK_MS, THREAD_NAME, LogWorkers
+from kbroker.own_thread import OwnThread
 from kbroker.types import TopicPartition
 
 A, B, ELSEWHERE = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("gone", 0)
@@ -75,3 +76,102 @@ def test_a_stop_waits_for_queued_work_and_takes_no_more(workers: LogWorkers) -> 
     workers.put(A, lambda: done.append("after"))
     workers.put(B, lambda: done.append("after"))
     assert done == ["before"] and len(list(workers.threads)) == 1
+
+
+def test_work_whose_thread_cannot_start_is_done_once_though_it_is_put_again(
+    workers: LogWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OwnThread, "start", fail)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                workers.put(A, lambda: done.append("work"))
+    over = Event()
+    workers.put(A, lambda: done.append("work"))
+    workers.put(A, over.set)
+    assert over.wait(30)
+    assert done == ["work"]
+
+
+def hang_all(
+    workers: LogWorkers, clock: ManualClock, count: int, order: list[str]
+) -> tuple[list[Event], Event]:
+    """So many works that hang, each noticed by the work put after it."""
+    hangs, goes_on = [Event() for _ in range(count)], Event()
+    for number, each in enumerate(hangs):
+
+        def hang(number: int = number, each: Event = each) -> None:
+            each.set()
+            goes_on.wait(60)
+            order.append(f"hung {number}")
+
+        workers.put(A, hang)
+        assert each.wait(30)
+        clock.advance(STUCK_MS)
+    return hangs, goes_on
+
+
+def test_work_goes_on_beside_work_that_hangs(failures: Failures) -> None:
+    """What waited for it, too."""
+    clock = ManualClock()
+    workers = LogWorkers(PATHS.get, clock, failures)
+    order: list[str] = []
+    hangs, goes_on, waited, done = Event(), Event(), Event(), Event()
+
+    def hang() -> None:
+        hangs.set()
+        goes_on.wait(60)
+        order.append("hung")
+
+    workers.put(A, hang)
+    assert hangs.wait(30)
+    workers.put(A, waited.set)
+    clock.advance(STUCK_MS)
+    workers.put(A, done.set)
+    assert waited.wait(30) and done.wait(30)
+    assert not order
+    goes_on.set()
+    workers.stop()
+    assert order == ["hung"] and failures.count == 0
+    assert not any(each.is_alive() for each in workers.threads)
+
+
+def test_a_bound_on_workers_that_hang(failures: Failures) -> None:
+    clock = ManualClock()
+    workers = LogWorkers(PATHS.get, clock, failures)
+    order: list[str] = []
+    _, goes_on = hang_all(workers, clock, HANGING_MAX + 1, order)
+    last = Event()
+    workers.put(A, last.set)
+    assert len([*workers.threads]) == HANGING_MAX + 1
+    assert not last.is_set()
+    goes_on.set()
+    assert last.wait(30)
+    workers.stop()
+    assert sorted(order) == [f"hung {number}" for number in range(HANGING_MAX + 1)]
+
+
+def test_a_worker_stays_where_no_other_can_begin(
+    failures: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    workers = LogWorkers(PATHS.get, clock, failures)
+    order: list[str] = []
+    _, goes_on = hang_all(workers, clock, 1, order)
+    done = Event()
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OwnThread, "start", fail)
+        workers.put(A, done.set)
+    assert failures.count == 1
+    goes_on.set()
+    assert done.wait(30)
+    workers.stop()
