@@ -118,6 +118,7 @@ class OffsetsVerification:
                 self._on_worker(name, partial(verified, errors[name]))
             except BaseException:
                 let_go()
+                done(ErrorCode.COORDINATOR_NOT_AVAILABLE, guard)  # which appends nothing
                 raise
 
         try:

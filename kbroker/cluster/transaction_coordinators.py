@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.cluster.transaction_adds import AddedTransaction, Answer, Verdict
-from kbroker.coordinator.txn.seams import at_once
+from kbroker.coordinator.txn.seams import RETRY_MS, at_once
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.metadata.image import NO_LEADER
@@ -173,8 +173,15 @@ class TransactionCoordinators:
         topic = self._image().topics.get(STATE_TOPIC)
         if topic is None or self.coordinator_of(transactional_id) != self._node_id:
             call()
-        else:
-            self._on_worker(self._place_of(transactional_id, topic), call)
+            return
+        place = self._place_of(transactional_id, topic)
+        while True:
+            try:
+                self._on_worker(place, call)
+                return
+            except Exception as error:  # its request has no other way to an answer
+                self._failures.note("asking this broker's coordinator again", error)
+            await asyncio.sleep(RETRY_MS / 1000)
 
 
 def _network_client(login: LoginOf) -> Peers:

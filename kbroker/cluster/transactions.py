@@ -21,7 +21,7 @@ from kbroker.coordinator.runtime.loader import Loader
 from kbroker.coordinator.txn._ids import TransactionalIds
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.machine import TransactionMachine
-from kbroker.coordinator.txn.seams import at_once
+from kbroker.coordinator.txn.seams import RETRY_MS, at_once
 from kbroker.coordinator.txn.store import TransactionStore
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
 from kbroker.types import TopicPartition
@@ -119,7 +119,11 @@ class Transactions:
         place = TopicPartition(TRANSACTIONS_TOPIC, partition)
 
         def begin() -> None:
-            self._parts.on_worker(place, call)
+            try:
+                self._parts.on_worker(place, call)
+            except Exception as error:  # no other call completes them
+                self._parts.failures.note("completing outcomes that were loaded", error)
+                self._parts.call_later(RETRY_MS, begin)
 
         self._parts.in_step(begin)
 

@@ -9,6 +9,10 @@
 
 Threads that may not wait for a log have workers append to it (`log/log_workers.py`).
 
+A late import or start may fail, for want of descriptors, memory or threads. A request that meets
+it fails, and the next one tries again. On the controller's thread no other event would: it tries
+again after TASK_RETRY_MS (`_try_again`), and no topic goes offline for it.
+
 `start` and `stop` come in their steps of the broker's life. A lock is between them and the
 controller's thread: what is made after `start` is started at once, after `stop` it is not.
 """
@@ -17,13 +21,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.failures import Failures
+from kbroker.limits import TASK_RETRY_MS
 from kbroker.metadata.features import TRANSACTION_VERSION, FeatureLevels
-from kbroker.metadata.image import TRANSACTIONS_TOPIC
+from kbroker.metadata.image import TRANSACTIONS_TOPIC, ImageDelta
 from kbroker.peer.own_login import own_login
 from kbroker.server.sockets import VERIFIES
 
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services import Services
     from kbroker.log.log_workers import LogWorkers
     from kbroker.metadata.controller import Controller
-    from kbroker.metadata.image import ClusterImage, ImageDelta
+    from kbroker.metadata.image import ClusterImage, TopicImage
     from kbroker.own_thread import OwnThread
     from kbroker.protocol.messages import write_txn_markers
     from kbroker.purgatory.timer import CallLater
@@ -92,6 +98,8 @@ class TransactionsOnDemand:
         self._watched: OpenTransactions | None = None
         self._in_c: HotTransactions | None = None
         self._is_started = self._is_stopped = False
+        # Of the controller's thread: what is made follows images; what failed is tried again soon.
+        self._follows = self._tries_again = False
         self._creation: StateTopicCreation | None = None
         self._workers: LogWorkers | None = None
 
@@ -153,6 +161,7 @@ class TransactionsOnDemand:
         from kbroker.cluster.offsets_verification import OffsetsVerification
 
         given = self._given
+        self._workers_locked()
         return OffsetsVerification(
             given.replica_of, self.verify, lambda: given.config()[VERIFIES], self.on_worker
         )
@@ -163,6 +172,7 @@ class TransactionsOnDemand:
         from kbroker.coordinator.runtime._shard_table import partition_for
 
         given = self._given
+        self._workers_locked()
         coordinators = TransactionCoordinators(
             self._node_id, self._image, partition_for, given.submit, self._own, self.failures,
             on_worker=self.on_worker, login=self._login,
@@ -197,12 +207,33 @@ class TransactionsOnDemand:
             self._made.before(delta)
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
-        if self._made is None and self._is_here(image):
-            self._make()
-        if self._made is not None:
+        if self._made is not None and self._follows:
             self._made.follow(image, delta)
-        if self._watched is None and image.topic(TRANSACTIONS_TOPIC) is not None:
-            self._watch()
+        self._begin(image)
+
+    def _begin(self, image: ClusterImage) -> None:
+        """What this image needs, and is not there yet."""
+        topic = image.topic(TRANSACTIONS_TOPIC)
+        if topic is None:
+            return
+        try:
+            if not self._follows and self._is_here(topic):
+                made = self._made or self._make()
+                # Where it failed before, the topic came with an earlier image.
+                made.follow(image, ImageDelta(created=(topic,)))
+                self._follows = True
+            if self._watched is None:
+                self._watch()
+        except Exception as error:
+            self.failures.note("beginning to serve transactions", error)
+            if not self._tries_again:
+                self._tries_again = True
+                in_step = partial(self._given.controller().in_step, self._try_again)
+                self._given.call_later(TASK_RETRY_MS, in_step)
+
+    def _try_again(self) -> None:
+        self._tries_again = False
+        self._begin(self._image())
 
     def show(self, image: ClusterImage) -> None:
         """This is the published image now. A feature's level changes without a topic."""
@@ -213,9 +244,10 @@ class TransactionsOnDemand:
         from kbroker.server.watched_transactions import watched
 
         with self._lock:
-            self._watched = watched(self._given, lambda: self.coordinator, self._services)
+            made = watched(self._given, lambda: self.coordinator, self._services)
             if self._is_started and not self._is_stopped:
-                self._schedule_watch(self._watched)
+                self._schedule_watch(made)
+            self._watched = made
 
     def _schedule_watch(self, watched: OpenTransactions) -> None:
         from kbroker.cluster.open_transactions import LOOK_PERIOD_MS
@@ -234,23 +266,23 @@ class TransactionsOnDemand:
     def holders(self) -> list[Holder]:
         return [] if self._watched is None else self._watched.holders()
 
-    def _is_here(self, image: ClusterImage) -> bool:
-        topic = image.topic(TRANSACTIONS_TOPIC)
-        if topic is None:
-            return False
+    def _is_here(self, topic: TopicImage) -> bool:
         return any(self._node_id in each.replicas for each in topic.partitions)
 
-    def _make(self) -> None:
+    def _make(self) -> Transactions:
         from kbroker.cluster.transactions import Transactions
 
         with self._lock:
-            made = self._made = Transactions(self._parts())
+            self._workers_locked()
+            made = Transactions(self._parts())
             if self._is_started and not self._is_stopped:
                 made.start(self._given.scheduler)
+            self._made = made
         try:
             self._make_hot(made)
         except Exception as error:  # Python serves all of it, until the next start
             self.failures.note("serving transactions in C", error)
+        return made
 
     def _make_hot(self, made: Transactions) -> None:
         """What is plainly right is served without Python."""
@@ -294,9 +326,15 @@ class TransactionsOnDemand:
         with self._lock:
             if self._is_stopped:
                 return
-            if self._workers is None:
-                self._workers = self._make_workers()
-        self._workers.put(place, call)
+            workers = self._workers_locked()
+        workers.put(place, call)
+
+    def _workers_locked(self) -> LogWorkers:
+        """Made with those that need them: a loop or a timer that could not have them would lose
+        what it is at. They have no thread yet."""
+        if self._workers is None:
+            self._workers = self._make_workers()
+        return self._workers
 
     def _make_workers(self) -> LogWorkers:
         from kbroker.log.log_workers import LogWorkers

@@ -114,7 +114,7 @@ class BrokerTransactions(TransactionsOnDemand):
     def _watch(self) -> None:
         """No history is as long as a transaction that hangs."""
 
-    def _make(self) -> None:
+    def _make(self) -> Transactions:
         own = self._running
         # Nothing is drawn for it from the cluster's dice.
         dice = random.Random(f"transactions {self._node_id} {own.clock.monotonic_ns()}")
@@ -123,6 +123,7 @@ class BrokerTransactions(TransactionsOnDemand):
         own.at_pieces(made.loader)
         if self._is_started and not self._is_stopped:
             made.start(self._given.scheduler)
+        return made
 
     def _parts(self) -> Parts:
         links = _MarkerLinks(self._image, self._submit, self.failures)

@@ -143,3 +143,33 @@ def test_a_verification_that_is_switched_off_adds_the_partition_instead() -> Non
     assert log.begun == coordinator.asked == []
     assert outcome(log, coordinator, 5, enabled=False) == (ErrorCode.NONE, 9)
     assert [adds for *_, adds in coordinator.asked] == [True]
+
+
+def test_an_answer_that_no_worker_takes_is_an_error_for_the_client() -> None:
+    """Nothing else would answer its request."""
+    asked: list[Callable[[Errors], None]] = []
+
+    def verify(*what: object, adds: bool, done: Callable[[Errors], None]) -> None:
+        asked.append(done)
+
+    def on_worker(place: TopicPartition, call: Callable[[], object]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    log = Log()
+    found: list[tuple[ErrorCode, int]] = []
+    raised: list[BaseException] = []
+    verification = OffsetsVerification(lambda topic, index: log, verify, lambda: True, on_worker)
+    verification(3, "id", 7, 2, 4, lambda code, guard: found.append((code, guard)))
+
+    def answer() -> None:
+        try:
+            asked[0]({NAME: ErrorCode.NONE})
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    thread.join()
+    assert len(raised) == 1 and log.ended
+    ((code, _),) = found
+    assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE

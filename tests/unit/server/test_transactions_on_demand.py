@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kbroker.clock import SystemClock
+from kbroker.limits import TASK_RETRY_MS
 from kbroker.log.log_workers import THREAD_NAME
+from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.features import TRANSACTION_VERSION, FinalizedFeatures
-from kbroker.metadata.image import ClusterImage
+from kbroker.metadata.image import TRANSACTIONS_TOPIC, ClusterImage, ImageDelta
 from kbroker.server.transactions import Given, TransactionsOnDemand
 from kbroker.types import TopicPartition
 
@@ -77,7 +83,122 @@ def test_python_serves_transactions_where_c_cannot(monkeypatch: pytest.MonkeyPat
     transactions = on_demand()
     monkeypatch.setattr(transactions, "_make_hot", fail)
     transactions.start()
-    transactions._make()
+    assert transactions._make() is made
     assert transactions.made is made
     assert began == [None]  # it loads
     assert transactions.failures.count == 1
+
+
+class Later:
+    """The timer and the controller's thread: what was asked for later."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, Callable[[], object]]] = []
+        self.image = ClusterImage()
+
+    def call_later(self, delay_ms: int, call: Callable[[], object]) -> Callable[[], None]:
+        self.calls.append((delay_ms, call))
+        return lambda: None
+
+    def in_step(self, call: Callable[[], None]) -> None:
+        call()
+
+    def run(self) -> None:
+        ((delay_ms, call),) = self.calls
+        self.calls = []
+        assert delay_ms == TASK_RETRY_MS
+        call()
+
+
+@pytest.fixture
+def later() -> Later:
+    return Later()
+
+
+def retried(later: Later) -> TransactionsOnDemand:
+    nothing: Any = None
+    given = Given(
+        lambda: SimpleNamespace(node_id=1),  # type: ignore[arg-type, return-value]
+        SystemClock(), later.call_later, nothing, nothing,
+        lambda: later,  # type: ignore[arg-type, return-value]
+        nothing, nothing, nothing, nothing,
+    )  # fmt: skip
+    return TransactionsOnDemand(given)
+
+
+STATE = new_topic_image(TRANSACTIONS_TOPIC, UUID(int=1), [(1,)], {})
+OTHER = new_topic_image("other", UUID(int=2), [(1,)], {})
+SHORT = OSError(errno.EMFILE, "Too many open files")
+
+
+class FailsTwice:
+    """In place of an import, when descriptors are out."""
+
+    def __init__(self, made: Any) -> None:
+        self.left = 2
+        self._made = made
+
+    def __call__(self, *given: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise SHORT
+        return self._made
+
+
+def test_a_coordinator_that_could_not_be_made_follows_its_topic_later(
+    later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No topic goes offline for it, and an image of other topics does not make it forget its own.
+    What it is to watch is begun with it."""
+    followed: list[ImageDelta] = []
+    made: Any = SimpleNamespace(follow=lambda image, delta: followed.append(delta))
+    monkeypatch.setattr("kbroker.cluster.transactions.Transactions", FailsTwice(made))
+    watch: Any = object()
+    monkeypatch.setattr("kbroker.server.watched_transactions.watched", lambda *given: watch)
+    transactions = retried(later)
+    monkeypatch.setattr(transactions, "_make_hot", lambda of: None)
+    later.image = ClusterImage().with_topics([STATE])
+    transactions.follow(later.image, ImageDelta(created=(STATE,)))
+    assert transactions.made is None and transactions.failures.count == 1
+    later.image = later.image.with_topics([OTHER])
+    transactions.follow(later.image, ImageDelta(created=(OTHER,)))
+    assert transactions.failures.count == 2 and not followed
+    later.run()
+    assert transactions.made is made and transactions._watched is watch
+    assert followed == [ImageDelta(created=(STATE,))] and not later.calls
+    transactions.follow(later.image, ImageDelta(changed=(OTHER,)))
+    assert followed[1:] == [ImageDelta(changed=(OTHER,))]
+
+
+def test_the_watch_over_transactions_is_begun_later_where_it_fails(
+    later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch: Any = SimpleNamespace(look=None)
+    monkeypatch.setattr("kbroker.server.watched_transactions.watched", lambda *given: watch)
+    transactions = retried(later)
+    scheduled = FailsTwice(None)
+    monkeypatch.setattr(transactions, "_schedule_watch", scheduled)
+    transactions.start()
+    later.image = ClusterImage().with_topics([replace(STATE, partitions=())])
+    transactions.follow(later.image, ImageDelta(created=(STATE,)))
+    assert transactions._watched is None
+    later.run()
+    assert transactions._watched is None
+    later.run()
+    assert transactions._watched is watch and not later.calls
+
+
+def test_a_worker_is_there_before_it_is_needed(
+    later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer that cannot have it loses its call."""
+    transactions = retried(later)
+    with transactions._lock:
+        transactions._make_offsets()
+
+    def fail() -> None:
+        raise SHORT
+
+    monkeypatch.setattr(transactions, "_make_workers", fail)
+    with transactions._lock:
+        assert transactions._workers_locked() is transactions._workers is not None
