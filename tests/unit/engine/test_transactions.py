@@ -77,7 +77,8 @@ def test_a_day_of_a_producer(
                 pair = pair._replace(epoch=pair.epoch + 1)
     assert talks[0] == talks[1]
     assert both[0].everything() == both[1].everything()
-    assert both[0].in_python == [] and both[0].questions == []
+    assert both[0].in_python == []
+    assert both[0].joins + len(both[0].questions) == 3
     for each in both:
         counts, transaction = each.coordinator.counts, each.ids.get(PAY)
         assert (counts.committed, counts.aborted, counts.timed_out) == (2, 1, 0)
@@ -236,7 +237,8 @@ def test_requests_of_one_run_are_few_writes(both: list[Coordinated]) -> None:
         for name in names:
             assert error_of_end(each.answer(END, 5, clients[name])) is ErrorCode.NONE
             pairs[name] = pairs[name]._replace(epoch=pairs[name].epoch + 1)
-    assert each.in_python == [] and each.questions == []
+    assert each.in_python == []
+    assert each.joins + len(each.questions) == rounds * len(names)
     for name in names:
         image = each.image(name)
         assert image is not None
