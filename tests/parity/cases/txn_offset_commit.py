@@ -302,3 +302,36 @@ def deleted_pending(talk: Talk) -> None:
     fetched(talk, group, name)
     one.commit()
     fetched(talk, group, name)
+
+
+@book.case(
+    "of a topic that is deleted meanwhile",
+    over={
+        f"{outcome}, {made}": (committed, again)
+        for outcome, committed in OUTCOMES.items()
+        for made, again in (("gone", False), ("made again", True))
+    },
+    setup=IN_TRANSACTIONS,
+)
+def deleted_topic(talk: Talk, how: tuple[bool, bool]) -> None:
+    """It had one offset that holds and one that is only pending; both go with it."""
+    committed, again = how
+    name, group, one = talk.topic(partitions=2), talk.name("g"), Producer(talk)
+    talk.quietly(commit(talk, 7, group, (name, {0: 1})))
+    begun(talk, one, group)
+    talk.ask(commit_offsets(3, one.name, one.pair, group, name, {0: 5, 1: 6}))
+    talk.delete(name)
+
+    def nothing_is_left() -> bool:
+        answer = talk.quietly(fetch_offsets(talk, 7, group, [(name, [0, 1])], stable=True))
+        (topic,) = answer.topics
+        return all(
+            (each.committed_offset, each.error_code.value) == (-1, 0) for each in topic.partitions
+        )
+
+    talk.until(nothing_is_left)
+    if again:
+        talk.topic(partitions=2)
+    one.end(committed=committed)
+    fetched(talk, group, name)
+    talk.ask(fetch_offsets(talk, 7, group))

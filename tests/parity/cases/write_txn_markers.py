@@ -136,6 +136,23 @@ def after(talk: Talk, how: tuple[int, int]) -> None:
     log_of(talk, name)
 
 
+@book.case("late, in the next transaction", versions=MARKERS, over=OUTCOMES)
+def late(talk: Talk, version: int, committed: bool) -> None:
+    """A copy of a marker that was written, in the same epoch: it ends the transaction that is open.
+    The producer goes on, and so does its coordinator."""
+    name = talk.topic()
+    one = open_one(talk, name)
+    one.end(committed=committed)
+    one.begin(name)
+    one.write(name)
+    talk.ask(markers(version, marker(one.pair, {name: [0]}, committed=committed)))
+    producers_of(talk, name)
+    log_of(talk, name)
+    one.end(committed=not committed)
+    log_of(talk, name)
+    producers_of(talk, name)
+
+
 @book.case("a level that there is not", over=ODD_LEVELS)
 def odd_level(talk: Talk, level: int) -> None:
     name = talk.topic()
