@@ -4,6 +4,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kbroker.coordinator.txn._moves cimport TxnMove
+from kbroker.coordinator.txn._structs cimport TxnIds
 from kbroker.engine.apis._txn_write cimport TxnTouched
 from kbroker.engine.worker._context cimport HotWorker
 from kbroker.log.engine._storage cimport Log
@@ -14,14 +15,15 @@ from kbroker.replica._snapshot cimport Snapshot
 
 # The marker of an outcome in one of its partitions.
 cdef struct PartitionMarker:
-    Partition* partition          # in the snapshot, while it is entered
     Batch batch
+    Partition* partition          # in the snapshot, while it is entered
+    TxnMarkers* of
 
 
 # An outcome, and its markers.
 cdef struct TxnMarkers:
     TxnMarkers* next              # of the run
-    const TxnMove* move           # its outcome
+    TxnMove* move                 # its outcome
     Marker marker
     PartitionMarker* partitions
     int32_t count
@@ -37,4 +39,5 @@ cdef int markers_plan(
 
 # All of the run, one write for each partition; then each outcome `fails`, or has all its markers.
 cdef void markers_write(
-    HotWorker* worker, TxnMarkers* first, TxnTouched* touched, int64_t now_ms) noexcept nogil
+    HotWorker* worker, const TxnIds* ids, TxnMarkers* first, TxnTouched* touched, int64_t now_ms
+) noexcept nogil
