@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.group._groups import GroupTable
+from kbroker.coordinator.group._hot_beats import HotBeats
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.expiration import OffsetExpiration
 from kbroker.coordinator.group.machine import GroupMachine
@@ -67,6 +68,7 @@ class Groups:
             write_timeout_ms=settings["offsets.commit.timeout.ms"],
             metadata_bytes_max=settings["offset.metadata.max.bytes"],
         )
+        self._beats: Final = HotBeats(self.table)
         self._machine: Final = GroupMachine(self.table, self._topic_id)
         self.loader: Final = make_loader(
             self.table, self._machine, clock, buffer_bytes=settings["offsets.load.buffer.size"]
@@ -95,7 +97,7 @@ class Groups:
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """On the controller's thread, when the logs of the image are open."""
-        self._image = image
+        self.show(image)
         self.store.follow(image, delta)
 
     def marker_written(
@@ -108,8 +110,9 @@ class Groups:
             self.coordinator.ensure_group(group_id)
 
     def show(self, image: ClusterImage) -> None:
-        """This is published now."""
+        """This is published now; what follows from it, settings too, is there already."""
         self._image = image
+        self._beats.image_shown()
 
     def consumer_groups(self) -> ConsumerGroups:
         """Made at the first call: a broker without such groups has nothing of them."""
@@ -119,7 +122,7 @@ class Groups:
 
                 self._consumer_groups = ConsumerGroups(
                     self._config, self._clock, self._timer.call_later, self.store, self.table,
-                    self.coordinator, self._now, self._beside,
+                    self.coordinator, self._now, self._beats, self._beside,
                 )  # fmt: skip
             return self._consumer_groups
 

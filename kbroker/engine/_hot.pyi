@@ -48,6 +48,7 @@ class _HotPathStatistics(TypedDict):
     metadata_bytes: int
     # Answered in C; what Python decides is not counted here.
     heartbeat_requests: int
+    consumer_heartbeat_requests: int
     commit_requests: int
     commit_offsets: int
     transaction_adds: int

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """One run: requests of the hot APIs that a handler has taken, served and answered.
 
-    Produce, Fetch, Heartbeat -> answers to their Processors in one push each -> OffsetCommit,
+    Produce, Fetch, heartbeats -> answers to their Processors in one push each -> OffsetCommit,
     AddPartitionsToTxn, EndTxn -> what has to be on the disk first -> Metadata
     -> produces with much to unpack in small batches, some at a time -> those with large batches,
     one by one
@@ -18,11 +18,13 @@ from kbroker.core._atomics cimport kb_load_ptr
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._types cimport READ_AHEAD, Request, RequestList
 from kbroker.protocol._versions cimport (
-    API_ADD_PARTITIONS_TO_TXN, API_END_TXN, API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE)
+    API_ADD_PARTITIONS_TO_TXN, API_CONSUMER_GROUP_HEARTBEAT, API_END_TXN, API_FETCH, API_HEARTBEAT,
+    API_METADATA, API_PRODUCE)
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.engine.worker._answers cimport cold_push, worker_give_up_role, worker_hand_over
 from kbroker.engine.worker._charges cimport charges_begin
 from kbroker.engine.worker._context cimport REASON_TRANSACTION, HotWorker, TransactionHooks
+from kbroker.engine.apis._consumer_heartbeat cimport consumer_heartbeat_run
 from kbroker.engine.apis._fetch cimport fetch_run
 from kbroker.engine.apis._heartbeat cimport heartbeat_run
 from kbroker.engine.apis._metadata cimport metadata_run
@@ -43,6 +45,7 @@ cdef struct Shares:
     Request* fetches
     Request* metadata
     Request* heartbeats
+    Request* consumer_heartbeats
     Request* commits
     Request* adds
     Request* ends
@@ -56,6 +59,7 @@ cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
     cdef Request** fetches = &shares.fetches
     cdef Request** metadata = &shares.metadata
     cdef Request** heartbeats = &shares.heartbeats
+    cdef Request** consumer_heartbeats = &shares.consumer_heartbeats
     cdef Request** commits = &shares.commits
     cdef Request** adds = &shares.adds
     cdef Request** ends = &shares.ends
@@ -79,6 +83,9 @@ cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
         elif run.api_key == API_HEARTBEAT:
             heartbeats[0] = run
             heartbeats = &run.next
+        elif run.api_key == API_CONSUMER_GROUP_HEARTBEAT:
+            consumer_heartbeats[0] = run
+            consumer_heartbeats = &run.next
         elif run.api_key == API_ADD_PARTITIONS_TO_TXN:
             adds[0] = run
             adds = &run.next
@@ -146,6 +153,8 @@ cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
             long_polls_wake_advanced(worker, snapshot)
     if shares.heartbeats != NULL:
         heartbeat_run(worker, shares.heartbeats)
+    if shares.consumer_heartbeats != NULL:
+        consumer_heartbeat_run(worker, shares.consumer_heartbeats)
     worker_hand_over(worker)
     if shares.commits != NULL:
         offset_commit_run(worker, snapshot, shares.commits)

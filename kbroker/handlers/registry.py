@@ -3,9 +3,9 @@
 Each row joins the versions of `protocol/versions.py` to the function of one API family and to the
 function that makes that family's error answers. ApiVersions answers exactly these rows, so an API
 is advertised when, and only when, it is here. Produce, Fetch, Metadata, OffsetCommit, Heartbeat,
-AddPartitionsToTxn and EndTxn are "hot": the compiled request path takes whole runs of them, and
-passes on those that it cannot decide. The cold half of Produce needs that path, so the server puts
-it in with `with_hot`.
+ConsumerGroupHeartbeat, AddPartitionsToTxn and EndTxn are "hot": the compiled request path takes
+whole runs of them, and passes on those that it cannot decide. The cold half of Produce needs that
+path, so the server puts it in with `with_hot`.
 
 A row says all that the dispatch has to know of an API: the rights that it needs, the quota that it
 counts for, whether only the controller serves it, and whether it is between brokers. An API between
@@ -457,6 +457,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         _late("consumer_group_heartbeat"),
+        hot=True,
         protocol=CONSUMER,
     ),
     _api(

@@ -41,6 +41,7 @@ HOT: Final = (
     ApiKey.FETCH,
     ApiKey.METADATA,
     ApiKey.HEARTBEAT,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.OFFSET_COMMIT,
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.END_TXN,

@@ -32,6 +32,7 @@ from kbroker.errors import ErrorCode
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
+    from kbroker.coordinator.consumer_group.beats import BeatsInC
     from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat, HeartbeatAsked
     from kbroker.coordinator.consumer_group.state import GroupState
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
@@ -58,9 +59,11 @@ class ConsumerGroups:
         view: HotView,
         groups: GroupCoordinator,
         image: Callable[[], ClusterImage],
+        beats: BeatsInC,
         beside: Callable[[Callable[[], object]], bool] | None = None,
     ) -> None:
-        """`beside` has a job done without a lock; None: by a thread of ours."""
+        """`beats`: the heartbeats that C answers. `beside` has a job done without a lock; None: by
+        a thread of ours."""
         self._config = config
         self._groups = groups
         self._topics = Topics(image)
@@ -71,6 +74,7 @@ class ConsumerGroups:
             call_later=call_later,
             store=store,
             view=view,
+            beats=beats,
             failures=groups.failures,
             topics=self._topics,
             quick=QuickGroups(),

@@ -100,6 +100,7 @@ class ConsumerGroup(Steps):
 
     def _beaten(self, asked: HeartbeatAsked, draft: Draft) -> HeartbeatAnswer:
         around, state = self._around, self._state
+        images = self._beats.images
         if not state.exists and asked.epoch > 0:
             raise _not_found(self.group_id)
         settings = around.settings(self.group_id)
@@ -123,6 +124,8 @@ class ConsumerGroup(Steps):
             self._looks.ended(None)
         if draft.changes:
             self._changed_ms = around.clock.monotonic_ms()
+        else:
+            self._show(outcome.member_id, settings, topics, images)
         return HeartbeatAnswer(
             member_id=outcome.member_id,
             epoch=outcome.epoch,
@@ -138,19 +141,34 @@ class ConsumerGroup(Steps):
         self._changed_ms = self._around.clock.monotonic_ms()
         return HeartbeatAnswer(member_id=asked.member_id, epoch=asked.epoch)
 
-    def _interval_ms(self, settings: Settings) -> int:
-        """Until the next heartbeat: short while the group changes."""
+    def _show(self, member_id: str, settings: Settings, topics: TopicsSeen, images: int) -> None:
+        """To C, which answers the member's next heartbeat if nothing changes until then."""
+        if self._beats.are_other(settings):
+            self._publish()
+        until_ms = self._looks.due_ms(self._state, topics, settings.pattern_refresh_ms)
+        if self._unwritten or self._committing or self._changes() or until_ms is None:
+            return
+        self._beats.show(
+            self._state, member_id, generation=self._generation,
+            interval_ms=settings.heartbeat_interval_ms, images=images, until_ms=until_ms,
+        )  # fmt: skip
+
+    def _changes(self) -> bool:
+        """Whether a change of late has not had all its effects, as far as that is waited for."""
         now_ms = self._around.clock.monotonic_ms()
-        until_ms = self._changed_ms + CHANGES_FOR_MS
-        changes = now_ms < until_ms and (
+        return now_ms < self._changed_ms + CHANGES_FOR_MS and (
             self._state.state is not ConsumerGroupState.STABLE
             or now_ms < self._joined_ms + CHANGES_FOR_MS
             or self._looks.is_looking(self._state)
         )
-        if not changes:
+
+    def _interval_ms(self, settings: Settings) -> int:
+        """Until the next heartbeat: short while the group changes."""
+        if not self._changes():
             self._around.quick.ended(self.group_id)
             return settings.heartbeat_interval_ms
-        members = len(self._state.members)
+        members, now_ms = len(self._state.members), self._around.clock.monotonic_ms()
+        until_ms = self._changed_ms + CHANGES_FOR_MS
         if self._around.quick.may(self.group_id, members, until_ms, now_ms):
             return min(QUICK_MS, settings.heartbeat_interval_ms)
         return settings.heartbeat_interval_ms

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kbroker.coordinator.consumer_group.beats import NEVER_MS
 from kbroker.coordinator.group.expressions import ExpressionError, TopicExpression
 
 if TYPE_CHECKING:
@@ -113,6 +114,15 @@ class Looks:
             wanted = Wanted(state.patterns_in_use(), topics, hidden)
         self._looking = True
         return wanted
+
+    def due_ms(self, state: GroupState, topics: TopicsSeen, refresh_ms: int) -> int | None:
+        """When something is to be looked for, if nothing changes; None: now, or soon."""
+        if not state.has_patterns:
+            return NEVER_MS
+        if self._looking or self._seen is None or state.unresolved:
+            return None
+        again_ms = refresh_ms if topics.is_same(self._seen) else min(refresh_ms, LOOK_AGAIN_MS)
+        return max(self._when_ms + again_ms, self._not_before_ms)
 
     def is_looking(self, state: GroupState) -> bool:
         """Whether a pattern has no topics yet because they are being looked for."""

@@ -14,10 +14,10 @@ another target. If a write is refused, its changes and those decided after it ar
 their requests get the error: memory is what the log is. If the followers do not get a record in
 time it stays, as in Apache Kafka.
 
-C has no members of such a group, so every request of a member comes here. What C has is a number
-that changes with each draft: a commit that was checked here is written by C under that number, or
-is checked again (`ConsumerGroup.admit_commit`). So no commit is written after the partition was
-taken from its member.
+C has a number of the group that changes with each draft. Under it C answers heartbeats that change
+nothing (`beats.py`); every other request of a member comes here. A commit that was checked here is
+written by C under that number, or is checked again (`ConsumerGroup.admit_commit`). So no commit is
+written after the partition was taken from its member.
 
 Lock: one per group, a leaf but for the timer's and the compiled view's. Any thread.
 """
@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kbroker.coordinator.consumer_group.beats import Beats
 from kbroker.coordinator.consumer_group.images import Change, Kind
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, Refused
 from kbroker.coordinator.consumer_group.parts import parts_of
@@ -49,6 +50,7 @@ from kbroker.outside_text import printable
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
+    from kbroker.coordinator.consumer_group.beats import BeatsInC
     from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat
     from kbroker.coordinator.consumer_group.quick import QuickGroups
     from kbroker.coordinator.consumer_group.settings import Settings
@@ -79,6 +81,7 @@ class Around:
     call_later: CallLater
     store: OffsetsStore
     view: HotView
+    beats: BeatsInC
     failures: Failures
     topics: Topics
     quick: QuickGroups
@@ -101,8 +104,9 @@ class Steps:
     """See the module. `ConsumerGroup` adds what is decided."""
 
     __slots__ = (
-        "_around", "_committing", "_deleting", "_generation", "_incarnation", "_instead_of",
-        "_outbox", "_seen", "_state", "_timers", "_unwritten", "group_id", "lock", "lost",
+        "_around", "_beats", "_committing", "_deleting", "_generation", "_incarnation",
+        "_instead_of", "_outbox", "_seen", "_state", "_timers", "_unwritten", "group_id", "lock",
+        "lost",
     )  # fmt: skip
 
     def __init__(
@@ -128,9 +132,11 @@ class Steps:
         # Its partition is, or was, or it was deleted; another group may have the id by now.
         self.lost = False
         self._seen: TopicsSeen | None = None  # when the hash was compared
+        self._beats: Final = Beats(group_id, around.beats)
         self._timers = Timers(
-            around.clock, around.call_later, self._session_timer, self._revocation_timer
-        )
+            around.clock, around.call_later, self._session_timer, self._revocation_timer,
+            self._beats.heard_ms,
+        )  # fmt: skip
 
     @property
     def took_place_of(self) -> ClassicImage | None:
@@ -220,6 +226,7 @@ class Steps:
             member = self._state.members.get(key)
             if member is None:
                 self._timers.end(key)
+                self._beats.forget(key)
             else:
                 current = self._state.current_of(key)
                 self._timers.follow(key, current, member.rebalance_timeout_ms)

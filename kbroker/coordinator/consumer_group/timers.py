@@ -1,9 +1,10 @@
 """The timers of a consumer group: a session for each member, and the time to give partitions up.
 
 A session is not a timer for each heartbeat: the timer of a member fires once in a session, looks
-when the session is over, and is set again for the rest. A session begins with each heartbeat, and
-with the load of the group: timers are not in the log. The time for giving up is the member's
-rebalance timeout, and begins where the member is asked for it, or asked for more.
+when the session is over, and is set again for the rest. A session begins with each heartbeat, also
+one that C has answered, and with the load of the group: timers are not in the log. The time for
+giving up is the member's rebalance timeout, and begins where the member is asked for it, or asked
+for more.
 
 Used under the group's lock; the timer's thread calls the group, which takes it. A timer that was
 cancelled too late finds its token outdated.
@@ -29,12 +30,15 @@ TRY_AGAIN_MS: Final = 1_000
 
 
 class _MemberTimers:
-    __slots__ = ("due_ms", "revocation", "revoking_epoch", "session", "session_set_ms")
+    __slots__ = (
+        "due_ms", "revocation", "revoking_epoch", "session", "session_set_ms", "timeout_ms",
+    )  # fmt: skip
 
     def __init__(self, session: Deadline, revocation: Deadline) -> None:
         self.session = session
         self.revocation = revocation
         self.due_ms = 0
+        self.timeout_ms = 0
         self.session_set_ms = -1  # when its timer fires; -1: none is set
         self.revoking_epoch: int | None = None
 
@@ -42,7 +46,9 @@ class _MemberTimers:
 class Timers:
     """Of one group."""
 
-    __slots__ = ("_call_later", "_clock", "_members", "_revocation_over", "_session_over")
+    __slots__ = (
+        "_call_later", "_clock", "_heard_ms", "_members", "_revocation_over", "_session_over",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -50,12 +56,15 @@ class Timers:
         call_later: CallLater,
         session_over: Callable[[str, int], object],
         revocation_over: Callable[[str, int], object],
+        heard_ms: Callable[[str], int],
     ) -> None:
-        """Both are called with the member's id and a token, without a lock."""
+        """The first two are called with the member's id and a token, without a lock. `heard_ms`:
+        when C has answered the member last."""
         self._clock: Final = clock
         self._call_later: Final = call_later
         self._session_over: Final = session_over
         self._revocation_over: Final = revocation_over
+        self._heard_ms: Final = heard_ms
         self._members: dict[str, _MemberTimers] = {}
 
     def renew(self, member_id: str, timeout_ms: int) -> None:
@@ -66,6 +75,7 @@ class Timers:
                 Deadline(self._call_later, partial(self._session_over, member_id)),
                 Deadline(self._call_later, partial(self._revocation_over, member_id)),
             )
+        timers.timeout_ms = timeout_ms
         timers.due_ms = self._clock.monotonic_ms() + timeout_ms
         if not 0 <= timers.session_set_ms <= timers.due_ms:
             self._set_session(timers)
@@ -79,6 +89,7 @@ class Timers:
         timers = self._members.get(member_id)
         if timers is None or not timers.session.is_due(token):
             return False
+        timers.due_ms = max(timers.due_ms, self._heard_ms(member_id) + timers.timeout_ms)
         now_ms = self._clock.monotonic_ms()
         if timers.due_ms <= now_ms:
             # Its end comes with the member's. Where that fails, it is tried again.

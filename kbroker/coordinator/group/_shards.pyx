@@ -15,6 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
+from kbroker.coordinator.group._beats cimport beats_bytes, beats_clear_locked, beats_free
 from kbroker.coordinator.group._members cimport (
     member_bytes,
     member_free,
@@ -132,6 +133,7 @@ cdef void _group_free(Group* group) noexcept nogil:
         for place in range(group.member_mask + 1):
             member_free(group.members[place])
         free(group.members)
+    beats_free(group)
     if group.topics != NULL:
         for place in range(group.topic_mask + 1):
             if group.topics[place] != NULL:
@@ -150,6 +152,7 @@ cdef int64_t _group_bytes(Group* group) noexcept nogil:
     if group.members != NULL:
         for place in range(group.member_mask + 1):
             total += member_bytes(group.members[place])
+    total += beats_bytes(group)
     if group.topics != NULL:
         for place in range(group.topic_mask + 1):
             topic = group.topics[place]
@@ -202,5 +205,6 @@ cdef void group_hide_locked(GroupShard* shard, const Text* id) noexcept nogil:
     cdef Group* group = group_find_locked(shard, id.at, id.length)
     if group != NULL:
         members_clear_locked(shard, group)
+        beats_clear_locked(shard, group)
         group.published = 0
         group_drop_if_bare_locked(shard, group)

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The struct sheet of the groups' C half: groups, members, offsets."""
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker.coordinator.runtime._structs cimport Shard
 
@@ -52,6 +52,27 @@ cdef struct Member:
     uint8_t* id                   # in the same allocation, followed by the instance id
 
 
+# A member of a consumer group whose heartbeat C answers: see _beats.
+cdef struct Beat:
+    int64_t heard_ms              # monotonic; 0: never by C
+    uint64_t peer                 # its client, as `beat_peer` has it
+    uint32_t hash
+    int32_t generation            # of the group: it holds under no other one
+    int32_t epoch                 # the member's
+    int32_t id_length
+    int32_t instance_length       # -1: none
+    uint8_t* id                   # in the same allocation, followed by the instance id
+
+
+cdef struct Beats:
+    int64_t images                # of the cluster that had been published: topics, racks, settings
+    int64_t until_ms              # monotonic: when its patterns are looked for
+    int32_t interval_ms           # until the next heartbeat
+    int32_t count
+    uint32_t mask                 # of the table; members NULL: there is none
+    Beat** members
+
+
 cdef struct Group:
     uint32_t hash
     int32_t id_length
@@ -63,6 +84,7 @@ cdef struct Group:
     int32_t member_count
     uint32_t member_mask          # of the table; members NULL: there is none
     Member** members
+    Beats* beats                  # NULL: none
     int32_t topic_count
     uint32_t topic_mask
     GroupTopic** topics

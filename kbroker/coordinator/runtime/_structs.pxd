@@ -51,6 +51,7 @@ cdef struct Shards:
     Shard** shards                # SHARDS_MAX places, each set once
     const ShardKind* kind
     int64_t clock_shift_ms        # atomic
+    int64_t images_shown          # atomic: how many images of the cluster were published
     int64_t write_timeout_ms      # how long a write waits for its followers
     int any_size                  # as its shards
     int32_t base_sequence         # of the batches that Python writes

@@ -245,6 +245,7 @@ cdef struct HotWorker:
     int64_t metadata_requests     # those that Python did not answer
     int64_t metadata_bytes
     int64_t heartbeat_requests    # those that Python did not answer
+    int64_t consumer_heartbeat_requests  # the same, of consumer groups
     int64_t commit_requests
     int64_t commit_offsets
     int64_t transaction_adds      # requests that Python did not answer

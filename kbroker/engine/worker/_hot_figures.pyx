@@ -32,6 +32,7 @@ cdef int _add(HotWorker* worker, dict totals, dict produce_codes, dict fetch_cod
     totals["metadata_requests"] += kb_figure(&worker.metadata_requests)
     totals["metadata_bytes"] += kb_figure(&worker.metadata_bytes)
     totals["heartbeat_requests"] += kb_figure(&worker.heartbeat_requests)
+    totals["consumer_heartbeat_requests"] += kb_figure(&worker.consumer_heartbeat_requests)
     totals["commit_requests"] += kb_figure(&worker.commit_requests)
     totals["commit_offsets"] += kb_figure(&worker.commit_offsets)
     totals["transaction_adds"] += kb_figure(&worker.transaction_adds)
@@ -76,8 +77,8 @@ cdef dict hot_statistics(
         "produce_bytes", "produce_errors", "rejected_bytes", "fetch_requests",
         "fetch_partitions", "fetch_bytes", "replicated_bytes", "fetch_errors", "parked_fetches",
         "parked_produces", "metadata_requests", "metadata_bytes", "heartbeat_requests",
-        "commit_requests", "commit_offsets", "transaction_adds", "transaction_ends",
-        "transaction_joins"), 0)
+        "consumer_heartbeat_requests", "commit_requests", "commit_offsets", "transaction_adds",
+        "transaction_ends", "transaction_joins"), 0)
     for at in range(count):
         _add(workers[at], totals, produce_codes, fetch_codes)
     for at in range(PROCESSORS_MAX):

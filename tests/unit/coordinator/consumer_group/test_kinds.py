@@ -14,7 +14,7 @@ from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
 from kbroker.metadata.image import ClusterImage
-from tests.unit.coordinator.consumer_group.world import Log, topic_of
+from tests.unit.coordinator.consumer_group.world import InC, Log, View, topic_of
 from tests.unit.coordinator.group.world import GROUP, Answer
 from tests.unit.coordinator.group.world import World as ClassicWorld
 
@@ -36,6 +36,7 @@ class World(ClassicWorld):
             self.view,
             self.coordinator,
             lambda: image,
+            InC(View(), self.clock),
             lambda job: bool(job()) or True,
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from kbroker.clock import ManualClock
+from kbroker.coordinator.consumer_group.beats import ShownBeat
 from kbroker.coordinator.consumer_group.group import ConsumerGroup
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, HeartbeatAsked
 from kbroker.coordinator.consumer_group.quick import QuickGroups
@@ -111,10 +112,12 @@ class Log:
 
 
 class View:
-    """The number that C has."""
+    """The number that C has, and the members that it answers."""
 
     def __init__(self) -> None:
         self.published: dict[str, tuple[int, int]] = {}
+        self.beats: dict[str, ShownBeat] = {}
+        self.heard_ms: dict[str, int] = {}
 
     def publish_members(
         self,
@@ -129,6 +132,62 @@ class View:
 
     def remove_members(self, group_id: str) -> None:
         self.published.pop(group_id, None)
+        self.beats.clear()
+        self.heard_ms.clear()
+
+
+class InC:
+    """What C would answer (`group/_beats.pyx`), in few words."""
+
+    def __init__(self, view: View, clock: ManualClock) -> None:
+        self._view, self._clock = view, clock
+        self.images = 0
+        self.answered = 0
+
+    def show(self, group_id: str, beat: ShownBeat) -> None:
+        beats = self._view.beats
+        if self._view.published[group_id][1] != beat.generation:
+            return
+        for each in list(beats.values()):
+            if each.generation == beat.generation:  # what belongs to the group
+                beats[each.member_id] = each._replace(
+                    images=beat.images, until_ms=beat.until_ms, interval_ms=beat.interval_ms
+                )
+        beats[beat.member_id] = beat
+
+    def forget(self, group_id: str, member_id: str) -> None:
+        self._view.beats.pop(member_id, None)
+        self._view.heard_ms.pop(member_id, None)
+
+    def heard_ms(self, group_id: str, member_id: str) -> int:
+        return self._view.heard_ms.get(member_id, 0)
+
+    def answer(self, asked: HeartbeatAsked) -> HeartbeatAnswer | None:
+        """None: it is for Python."""
+        plain = HeartbeatAsked(
+            asked.group_id, asked.member_id, asked.epoch, asked.instance_id,
+            client_id=asked.client_id, client_host=asked.client_host,
+        )  # fmt: skip
+        beat = self._view.beats.get(asked.member_id)
+        if (
+            asked != plain
+            or beat is None
+            or asked.epoch != beat.epoch
+            or asked.instance_id not in (None, beat.instance_id)
+            or (asked.client_id, asked.client_host) != (beat.client_id, f"/{beat.host}")
+            or self._view.published.get(asked.group_id, (0, 0))[1] != beat.generation
+            or self.images != beat.images
+            or self._clock.monotonic_ms() >= beat.until_ms
+        ):
+            return None
+        return HeartbeatAnswer(
+            member_id=beat.member_id, epoch=beat.epoch, interval_ms=beat.interval_ms
+        )
+
+    def beaten(self, member_id: str) -> None:
+        """C answers, and Python does not learn of it."""
+        self._view.heard_ms[member_id] = self._clock.monotonic_ms()
+        self.answered += 1
 
 
 class Answer:
@@ -158,7 +217,9 @@ class World:
         self.log = Log()
         self.view = View()
         self.failures = Failures("test")
-        self.image = ClusterImage()
+        self.in_c = InC(self.view, self.clock)
+        self.c_answers: Callable[[], bool] = lambda: False
+        self._image = ClusterImage()
         self.settings = Settings(
             size_max=2**31 - 1,
             session_timeout_ms=SESSION_MS,
@@ -181,6 +242,7 @@ class World:
             call_later=self.timer.call_later,
             store=self.log,  # type: ignore[arg-type]
             view=self.view,  # type: ignore[arg-type]
+            beats=self.in_c,
             failures=self.failures,
             topics=self.topics,
             quick=QuickGroups(),
@@ -203,6 +265,15 @@ class World:
             self.jobs.pop(0)()
 
     # --- topics and brokers ---
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._image
+
+    @image.setter
+    def image(self, image: ClusterImage) -> None:
+        self._image = image
+        self.in_c.images += 1
 
     def create(self, *topics: TopicImage) -> None:
         self.image = self.image.with_topics(topics).at_version(self.image.version + 1)
@@ -239,8 +310,17 @@ class World:
         )
         if epoch < 0:
             self.group.part(asked, answer)
-        else:
-            self.group.beat(asked, answer)
+            return answer
+        at_once = self.in_c.answer(asked)
+        if at_once is not None and self.c_answers():
+            self.in_c.beaten(member_id)
+            answer(at_once)
+            return answer
+        batches = len(self.log.batches)
+        self.group.beat(asked, answer)
+        if at_once is not None:
+            assert answer.got == at_once, "C would answer something else"
+            assert len(self.log.batches) == batches, "C would change nothing"
         return answer
 
     def pass_ms(self, time_ms: int) -> None:
