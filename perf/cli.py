@@ -19,6 +19,7 @@ import click
 from kbroker.metrics import json_record
 from perf.before_after.verbs import before_after
 from perf.cluster.verbs import cluster
+from perf.consumer_groups.verbs import consumer_groups
 from perf.log.verbs import log
 from perf.results_target import Target, results_options
 from perf.studies.options import Seconds
@@ -493,6 +494,7 @@ cli.add_command(tune)
 cli.add_command(latency_study)
 cli.add_command(show)
 cli.add_command(cluster)
+cli.add_command(consumer_groups)
 cli.add_command(pipelining)
 cli.add_command(log)
 cli.add_command(transactions)
