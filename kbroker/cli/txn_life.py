@@ -18,19 +18,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.cli.connect import refuse
+from kbroker.cli.log_reading import headers, offset_at, pieces
 from kbroker.coordinator.txn.records import RecordError, decode_key, decode_value, encode_key
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kbroker.peer.transactions import STATE_TOPIC
-from kbroker.protocol.record_batch import (
-    BATCH_HEADER,
-    CONTROL,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    TRANSACTIONAL,
-    decode_batches,
-)
+from kbroker.protocol.record_batch import CONTROL, TRANSACTIONAL, decode_batches
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import TopicPartition
 
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
 BEFORE_START_MS: Final = 60_000
 # Of one partition of data.
 SEARCHED_BYTES_MAX: Final = 256 * 1024 * 1024
-_FETCH_WAIT_MS: Final = 100
 _MAX_TIMESTAMP: Final = -3  # in ListOffsets: the record with the greatest timestamp
 _COMMIT: Final = 1
 _MARKER_KEY: Final = struct.Struct(">hh")
@@ -193,8 +186,8 @@ def _state_partition(client: Client, transactional_id: str) -> TopicPartition | 
 
 def _steps(client: Client, place: TopicPartition, transactional_id: str) -> Iterator[Step]:
     key = encode_key(transactional_id)
-    start = _offset(client, place, EARLIEST_TIMESTAMP)
-    for data in _pieces(client, place, start, _offset(client, place, LATEST_TIMESTAMP)):
+    start = offset_at(client, place, EARLIEST_TIMESTAMP)
+    for data in pieces(client, place, start, offset_at(client, place, LATEST_TIMESTAMP)):
         if key not in data:
             continue
         for batch in decode_batches(data):
@@ -288,12 +281,12 @@ def _data_in(
     answer = client.list_offsets({place: max(0, start_ms - BEFORE_START_MS)})[place]
     if answer.error is not ErrorCode.NONE:
         raise refuse(answer.error, str(place), None)
-    end = _offset(client, place, LATEST_TIMESTAMP)
+    end = offset_at(client, place, LATEST_TIMESTAMP)
     # Only data have times that are looked up: a transaction without them is after the last record.
     start = answer.offset if answer.offset >= 0 else _last_data(client, place, end)
     now: dict[int, Data] = {}
-    for piece in _pieces(client, place, start, end, SEARCHED_BYTES_MAX):
-        for batch in _headers(piece):
+    for piece in pieces(client, place, start, end, SEARCHED_BYTES_MAX):
+        for batch in headers(piece):
             if batch.producer_id not in producers or not batch.attributes & TRANSACTIONAL:
                 continue
             data = now.setdefault(batch.producer_id, Data(batch.producer_id))
@@ -318,83 +311,12 @@ def _last_data(client: Client, place: TopicPartition, end: int) -> int:
     return max(0, end - 1)
 
 
-class _Header(NamedTuple):
-    begin: int
-    end: int
-    offset: int
-    last_offset_delta: int
-    attributes: int
-    time_ms: int
-    producer_id: int
-    epoch: int
-    records: int
-
-
-def _headers(data: bytes) -> Iterator[_Header]:
-    """Of the whole batches; their records are not unpacked."""
-    begin = 0
-    while len(data) - begin >= HEADER_BYTES:
-        fields = BATCH_HEADER.unpack_from(data, begin)
-        count = fields[12]
-        end = begin + LOG_OVERHEAD_BYTES + fields[1]
-        if fields[1] < HEADER_BYTES - LOG_OVERHEAD_BYTES:
-            raise ProtocolError(f"a batch of {fields[1]} bytes is shorter than its header")
-        if end > len(data):
-            return
-        yield _Header(
-            begin, end, fields[0], fields[6], fields[5], fields[8], fields[9], fields[10], count
-        )
-        begin = end
-
-
 def _is_commit(marker: bytes) -> bool:
     (batch,) = decode_batches(marker)
     key = batch.records[0].key if batch.records else None
     if key is None or len(key) < _MARKER_KEY.size:
         raise ProtocolError("a marker without a type")
     return bool(_MARKER_KEY.unpack_from(key)[1] == _COMMIT)
-
-
-# --- both -----------------------------------------------------------------------------------------
-
-
-def _offset(client: Client, place: TopicPartition, timestamp_ms: int) -> int:
-    answer = client.list_offsets({place: timestamp_ms})[place]
-    if answer.error is not ErrorCode.NONE:
-        raise refuse(answer.error, str(place), None)
-    return answer.offset
-
-
-def _pieces(
-    client: Client, place: TopicPartition, start: int, end: int, bytes_max: int | None = None
-) -> Iterator[bytes]:
-    """The log's bytes from one offset to another, in whole batches."""
-    from kbroker.clock import NS_PER_MS
-
-    searched = 0
-    clock = client.cluster.clock
-    deadline_ns = clock.monotonic_ns() + client.cluster.timeout_ms * NS_PER_MS
-    while start < end:
-        answer = client.fetch({place: start}, max_wait_ms=_FETCH_WAIT_MS).get(place)
-        if answer is None:
-            if clock.monotonic_ns() > deadline_ns:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{place} cannot be read")
-            continue
-        if answer.error is not ErrorCode.NONE:
-            raise refuse(answer.error, str(place), None)
-        following = start
-        for header in _headers(answer.records):
-            following = header.offset + header.last_offset_delta + 1
-        if following <= start:
-            return  # nothing more is readable
-        yield answer.records
-        searched += len(answer.records)
-        if bytes_max is not None and searched >= bytes_max:
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, f"read from {start} on: {searched} bytes, not to {end}"
-            )
-        start = following
-        deadline_ns = clock.monotonic_ns() + client.cluster.timeout_ms * NS_PER_MS
 
 
 # --- what is printed ------------------------------------------------------------------------------
