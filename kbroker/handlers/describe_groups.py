@@ -4,6 +4,9 @@ A group that does not exist, or is of another protocol, is "Dead" without an err
 since version 6 it is GROUP_ID_NOT_FOUND (KIP-1043). Subscriptions and assignments are returned for
 a stable group only.
 
+A client of kbroker may ask why members have gone, and which ones a rebalance waits for: what the
+log does not say of a group.
+
 Any handler thread; takes each group's lock for the copying.
 """
 
@@ -46,6 +49,18 @@ def handle(services: Services, call: Call[Request]) -> None:
 
 
 def _described(services: Services, call: Call[Request], group_id: str) -> DescribedGroup:
+    found = _found(services, call, group_id)
+    if call.message.with_departures:
+        table = messages.describe_groups
+        found.departures = [
+            table.Departure(time_ms=each.time_ms, member_id=each.member_id, why=each.why.value)
+            for each in services.groups.departures.of(group_id)
+        ]
+        found.awaited = list(services.groups.awaited(group_id))
+    return found
+
+
+def _found(services: Services, call: Call[Request], group_id: str) -> DescribedGroup:
     table = messages.describe_groups
     wanted = call.message.include_authorized_operations
     group = services.groups.describe(group_id)

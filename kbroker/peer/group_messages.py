@@ -70,6 +70,22 @@ class DescribedGroup(NamedTuple):
     members: tuple[DescribedMember, ...]
 
 
+class Departure(NamedTuple):
+    """A member that has gone, and why."""
+
+    time_ms: int
+    member_id: str
+    why: str
+
+
+class Unwritten(NamedTuple):
+    """What the log does not say of a group; nothing where its coordinator is no kbroker."""
+
+    state: str
+    departures: tuple[Departure, ...]
+    awaited: tuple[str, ...]  # members for which a rebalance of a classic group waits
+
+
 class Committed(NamedTuple):
     """What a group has committed for a partition; offset -1 is nothing."""
 
@@ -139,6 +155,20 @@ def decode_describe_groups(reader: Reader, version: int) -> list[DescribedGroup]
         )
         for group in response.groups
     ]
+
+
+def encode_unwritten(version: int, group: str) -> bytes:
+    return tables.describe_groups.Request(groups=[group], with_departures=True).encode(version)
+
+
+def decode_unwritten(reader: Reader, version: int) -> Unwritten:
+    (group,) = tables.describe_groups.Response.read(reader, version).groups
+    raise_if_moved(error_code(group.error_code), group.group_id)
+    return Unwritten(
+        group.group_state,
+        tuple(Departure(each.time_ms, each.member_id, each.why) for each in group.departures),
+        tuple(group.awaited),
+    )
 
 
 def _described(member: DescribedGroupMember) -> DescribedMember:

@@ -19,6 +19,7 @@ from kbroker.peer.group_messages import (
     DescribedGroup,
     ListedGroup,
     MemberIdentity,
+    Unwritten,
 )
 from kbroker.types import ApiKey, TopicPartition
 
@@ -81,6 +82,15 @@ class Groups:
             messages.decode_describe_groups,
         )
         return described
+
+    def unwritten(self, group: str) -> Unwritten:
+        """Of a group of any kind."""
+        return self.at_coordinator(
+            group,
+            ApiKey.DESCRIBE_GROUPS,
+            lambda version: messages.encode_unwritten(version, group),
+            messages.decode_unwritten,
+        )
 
     def offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None

@@ -76,6 +76,7 @@ class ConsumerGroups:
             view=view,
             beats=beats,
             failures=groups.failures,
+            departures=groups.departures,
             topics=self._topics,
             quick=QuickGroups(),
             beside=self._beside.submit if beside is None else beside,

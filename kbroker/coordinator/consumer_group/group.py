@@ -26,7 +26,7 @@ from kbroker.coordinator.consumer_group.assignments import (
     compute,
     question_of,
 )
-from kbroker.coordinator.consumer_group.images import partitions_of
+from kbroker.coordinator.consumer_group.images import Kind, partitions_of
 from kbroker.coordinator.consumer_group.messages import (
     DescribedMember,
     Description,
@@ -38,6 +38,7 @@ from kbroker.coordinator.consumer_group.quick import CHANGES_FOR_MS, QUICK_MS
 from kbroker.coordinator.consumer_group.state import Draft
 from kbroker.coordinator.consumer_group.states import ConsumerGroupState, MemberState
 from kbroker.coordinator.consumer_group.steps import Around, Steps
+from kbroker.coordinator.group.departures import Why
 from kbroker.coordinator.group.expiration import GroupAge
 from kbroker.coordinator.group.messages import (
     Admission,
@@ -138,6 +139,7 @@ class ConsumerGroup(Steps):
             raise _not_found(self.group_id)
         topics = self._around.topics.seen()
         decisions.left(draft, asked.member_id, asked.instance_id, asked.epoch, topics)
+        self._note_gone(draft, Why.LEFT)
         self._changed_ms = self._around.clock.monotonic_ms()
         return HeartbeatAnswer(member_id=asked.member_id, epoch=asked.epoch)
 
@@ -248,7 +250,7 @@ class ConsumerGroup(Steps):
 
     def _session_over(self, member_id: str, token: int, draft: Draft) -> None:
         if self._timers.is_session_over(member_id, token):
-            self._put_out(member_id, draft)
+            self._put_out(member_id, draft, Why.SESSION_OVER)
 
     def _revocation_timer(self, member_id: str, token: int) -> None:
         self._run(partial(self._revocation_over, member_id, token), None, "a late revocation")
@@ -256,12 +258,19 @@ class ConsumerGroup(Steps):
     def _revocation_over(self, member_id: str, token: int, draft: Draft) -> None:
         is_over = self._timers.is_revocation_over(member_id, token)
         if is_over and self._state.current_of(member_id).state is MemberState.UNREVOKED:
-            self._put_out(member_id, draft)
+            self._put_out(member_id, draft, Why.NOT_REVOKED)
 
-    def _put_out(self, member_id: str, draft: Draft) -> None:
+    def _put_out(self, member_id: str, draft: Draft, why: Why) -> None:
         if member_id in self._state.members:
             decisions.removed(draft, member_id, self._around.topics.seen())
+            self._note_gone(draft, why)
             self._changed_ms = self._around.clock.monotonic_ms()
+
+    def _note_gone(self, draft: Draft, why: Why) -> None:
+        """Of the members that are in the group no more."""
+        for kind, key, value in draft.changes:
+            if kind is Kind.MEMBER and value is None:
+                self._around.departures.note(self.group_id, key, why)
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -319,6 +328,7 @@ class ConsumerGroup(Steps):
         def decide(draft: Draft) -> None:
             topics = self._around.topics.seen()
             codes.extend(decisions.put_out(draft, leavers, topics))
+            self._note_gone(draft, Why.REMOVED)
             if draft.changes:
                 self._changed_ms = self._around.clock.monotonic_ms()
 

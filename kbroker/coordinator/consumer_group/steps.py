@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.quick import QuickGroups
     from kbroker.coordinator.consumer_group.settings import Settings
     from kbroker.coordinator.consumer_group.topics import Topics, TopicsSeen
+    from kbroker.coordinator.group.departures import Departures
     from kbroker.coordinator.group.images import GroupImage as ClassicImage
     from kbroker.coordinator.group.seams import HotView
     from kbroker.coordinator.group.store import OffsetsStore
@@ -83,6 +84,7 @@ class Around:
     view: HotView
     beats: BeatsInC
     failures: Failures
+    departures: Departures
     topics: Topics
     quick: QuickGroups
     beside: Callable[[Callable[[], object]], bool]  # has a job done; False: it will not be

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
+from kbroker.coordinator.group.departures import Departures
 from kbroker.coordinator.group.group import Group, answer_not_found
 from kbroker.coordinator.group.messages import (
     NO_MEMBER_ID,
@@ -80,8 +81,9 @@ class GroupCoordinator:
         """`checked`: both views of a group are compared after each of its steps."""
         self._config = config
         self.failures: Final = Failures("groups")
+        self.departures: Final = Departures(clock)
         self._around = Around(
-            self._settings, clock, call_later, store, view, self.failures, checked
+            self._settings, clock, call_later, store, view, self.failures, self.departures, checked
         )
         self._store = store
         self._incarnations = itertools.count(1)
@@ -275,6 +277,11 @@ class GroupCoordinator:
         if code:
             return code
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.described()
+
+    def awaited(self, group_id: str) -> tuple[str, ...]:
+        """The members for which the rebalance of a classic group waits."""
+        group = self.find(group_id)
+        return group.awaited() if isinstance(group, Group) else ()
 
     def listings(self) -> Sequence[GroupListing]:
         """All groups of this broker."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from kbroker import limits
+from kbroker.coordinator.group.departures import Why
 from kbroker.coordinator.group.expiration import GroupAge
 from kbroker.coordinator.group.messages import (
     NO_MEMBER_ID,
@@ -81,7 +82,7 @@ class Group(Rebalance):
         if not self._has_room(asked.member_id):
             if asked.member_id in self.roster.members:
                 # It was a member while the bound was higher.
-                self.remove(asked.member_id)
+                self.remove(asked.member_id, Why.NO_ROOM)
                 self.fire(Event.GONE)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not self._supports(asked):
@@ -264,7 +265,7 @@ class Group(Rebalance):
             code = self.roster.check(member_id, leaver.instance_id)
             if code:
                 return code
-        gone.append(self.remove(member_id))
+        gone.append(self.remove(member_id, Why.LEFT))
         return NONE
 
     # --- the operator, the log, leadership ---
@@ -379,6 +380,15 @@ class Group(Rebalance):
                 tuple(member.described(protocol) for member in self.roster.members.values()),
             )
 
+    def awaited(self) -> tuple[str, ...]:
+        """The ids of the members without which the rebalance does not go on."""
+        with self.lock:
+            if self.state is GroupState.PREPARING_REBALANCE:
+                return tuple(member.member_id for member in self.roster.absent())
+            if self.state is GroupState.COMPLETING_REBALANCE:
+                return tuple(self.roster.unsynced)
+            return ()
+
     def listed(self) -> GroupListing:
         with self.lock:
             return GroupListing(self.group_id, self.state, self.protocol_type or "")
@@ -419,7 +429,7 @@ class Group(Rebalance):
             member = self.roster.members.get(member_id)
             if member is None or not self.sessions.is_over(member, token):
                 return
-            self.remove(member_id)
+            self.remove(member_id, Why.SESSION_OVER)
             self.fire(Event.GONE)
 
     def pending_timer(self, member_id: str) -> None:

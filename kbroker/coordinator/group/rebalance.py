@@ -17,6 +17,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kbroker.coordinator.group.departures import Why
 from kbroker.coordinator.group.images import GroupImage
 from kbroker.coordinator.group.member import Member
 from kbroker.coordinator.group.messages import (
@@ -214,9 +215,10 @@ class Rebalance:
     def make_member(self, member_id: str, asked: JoinAsked) -> Member:
         return Member(member_id, asked)
 
-    def remove(self, member_id: str) -> Member:
-        """Take a member out and tell it so if it waits; it may join anew."""
+    def remove(self, member_id: str, why: Why) -> Member:
+        """Take a member out and answer what it has waiting; it may join again."""
         member = self.roster.remove(member_id)
+        self.around.departures.note(self.group_id, member_id, why)
         self._changed = True
         self.refuse_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID, "")
         self.sessions.end(member)
@@ -309,7 +311,7 @@ class Rebalance:
         self._initial = False
         for member in self.roster.absent():
             if not member.is_static:
-                self.remove(member.member_id)
+                self.remove(member.member_id, Why.NOT_JOINED)
         if not self.roster.members:
             self.fire(Event.NOBODY_LEFT)
         elif self.roster.elect():
@@ -428,7 +430,7 @@ class Rebalance:
 
     def _expel(self, cell: Cell, _: object) -> None:
         for member_id in list(self.roster.unsynced):
-            self.remove(member_id)
+            self.remove(member_id, Why.NOT_SYNCED)
         self.fire(Event.GONE)
 
     # --- effects: the rest ---

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
+    from kbroker.coordinator.group.departures import Departures
     from kbroker.coordinator.group.member import Member
     from kbroker.coordinator.group.seams import GroupStore, HotView
     from kbroker.failures import Failures
@@ -43,6 +44,7 @@ class Around:
     store: GroupStore
     view: HotView
     failures: Failures
+    departures: Departures
     checked: bool = False  # compare C's view with Python's after every step
 
 

@@ -1,8 +1,12 @@
-"""DescribeGroups (15): classic groups with their members."""
+"""DescribeGroups (15): classic groups with their members.
+
+Fields with a tag are kbroker's own: what the log does not say of a group, of either kind.
+"""
 
 from __future__ import annotations
 
 from kbroker.protocol.messages.table import (
+    OWN_TAGS_SINCE,
     Message,
     Record,
     array,
@@ -10,6 +14,7 @@ from kbroker.protocol.messages.table import (
     bytes_,
     int16,
     int32,
+    int64,
     string,
 )
 from kbroker.types import ApiKey
@@ -18,6 +23,13 @@ from kbroker.types import ApiKey
 class Request(Message, api=ApiKey.DESCRIBE_GROUPS, versions=(0, 6)):
     groups: list[str] = array(string)
     include_authorized_operations: bool = boolean(since=3, default=False)
+    with_departures: bool = boolean(since=5, tag=OWN_TAGS_SINCE, default=False)
+
+
+class Departure(Record):
+    time_ms: int = int64()
+    member_id: str = string()
+    why: str = string()
 
 
 class DescribedGroupMember(Record):
@@ -38,6 +50,8 @@ class DescribedGroup(Record):
     protocol_data: str = string(default="")
     members: list[DescribedGroupMember] = array(DescribedGroupMember, default=())
     authorized_operations: int = int32(since=3, default=-(2**31))
+    departures: list[Departure] = array(Departure, since=5, tag=OWN_TAGS_SINCE, default=())
+    awaited: list[str] = array(string, since=5, tag=OWN_TAGS_SINCE + 1, default=())
 
 
 class Response(Message, api=ApiKey.DESCRIBE_GROUPS, versions=(0, 6)):

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.coordinator.group.departures import Why
 from kbroker.errors import ErrorCode
+from kbroker.protocol import messages
 from kbroker.protocol.versions import SERVED
 from kbroker.types import ApiKey
 from tests.support import schemas
@@ -287,3 +289,27 @@ def test_a_group_that_is_named_again_is_answered_again_within_bounds() -> None:
     assert codes[-1] == ErrorCode.INVALID_REQUEST and "too often" in described[-1].error_message
     assert codes.count(ErrorCode.NONE) == 1 + 4, "once, and as often as 1 MB has room for"
     assert len(codes) == 1 + 5 + 1, "the error once: it is longer than the request for it"
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_departures_are_for_those_that_ask(version: int) -> None:
+    """Since version 5, by tags of kbroker's own; of a group that is not there, too."""
+    broker = FakeBroker()
+    settled(broker)
+    broker.groups.departures.note("g", "m1", Why.SESSION_OVER)
+    broker.groups.departures.note("nope", "m2", Why.LEFT)
+    table = messages.describe_groups
+
+    def described(*, asks: bool) -> list[Any]:
+        body = table.Request(groups=["g", "nope"], with_departures=asks).encode(version)
+        answer = broker.send(ApiKey.DESCRIBE_GROUPS, version, body).answer
+        assert answer is not None
+        return list(table.Response.decode(answer, version).groups)
+
+    there, absent = described(asks=True)
+    found = [[(each.member_id, each.why) for each in group.departures] for group in (there, absent)]
+    if version >= 5:
+        assert found == [[("m1", Why.SESSION_OVER.value)], [("m2", Why.LEFT.value)]]
+    else:
+        assert found == [[], []]
+    assert not any(group.departures for group in described(asks=False))

@@ -23,6 +23,7 @@ from kbroker.coordinator.consumer_group.state import GroupState
 from kbroker.coordinator.consumer_group.steps import Around, Steps
 from kbroker.coordinator.consumer_group.topics import Topics
 from kbroker.coordinator.group.consumer_records import decode_key
+from kbroker.coordinator.group.departures import Departures
 from kbroker.errors import ErrorCode
 from kbroker.failures import Failures
 from kbroker.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -217,6 +218,7 @@ class World:
         self.log = Log()
         self.view = View()
         self.failures = Failures("test")
+        self.departures = Departures(self.clock)
         self.in_c = InC(self.view, self.clock)
         self.c_answers: Callable[[], bool] = lambda: False
         self._image = ClusterImage()
@@ -244,6 +246,7 @@ class World:
             view=self.view,  # type: ignore[arg-type]
             beats=self.in_c,
             failures=self.failures,
+            departures=self.departures,
             topics=self.topics,
             quick=QuickGroups(),
             beside=self._beside,
