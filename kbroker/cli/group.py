@@ -1,8 +1,9 @@
-"""`kbroker group list|describe|reset|delete|delete-offsets`: consumer groups.
+"""`kbroker group list|describe|why|reset|delete|delete-offsets`: consumer groups.
 
 A command that changes anything prints what it would do and changes nothing without `--execute`.
 Several groups are handled one after the other; one that fails is named on standard error, the
-others are done all the same, and the status is 1. Resets are in `group_reset.py`.
+others are done all the same, and the status is 1. Resets are in `group_reset.py`, the history of a
+group is in `group_why.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kbroker.cli import group_reset
+from kbroker.cli import group_reset, group_why
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import (
     as_cell,
@@ -50,10 +51,11 @@ group_argument = click.argument("groups", metavar="GROUP...", nargs=-1, required
 
 @click.group("group")
 def command() -> None:
-    """List, describe, reset and delete consumer groups."""
+    """List, describe, explain, reset and delete consumer groups."""
 
 
 command.add_command(group_reset.reset)
+command.add_command(group_why.why)
 
 
 @command.command("list")
