@@ -2,9 +2,9 @@
 
 Place in the flow: the handlers of ConsumerGroupHeartbeat and ConsumerGroupDescribe call one method
 each. This file checks what needs no group, finds or makes the group in the dictionary that it
-shares with classic groups (`group/coordinator.py`), and hands over to it. An empty classic group
-makes room for a consumer group of its id; its offsets stay. One with members does not: groups are
-not migrated while they have members.
+shares with classic groups (`group/coordinator.py`), and hands over to it. A classic group makes
+room for a consumer group of its id, with its members if the policy allows that (`migration.py`);
+its offsets stay. The other way a consumer group calls `_turned`.
 
 Made with the first consumer group that this broker has, or is asked for. Any thread; no lock of its
 own.
@@ -20,13 +20,14 @@ from kbroker.coordinator.consumer_group.beside import Beside
 from kbroker.coordinator.consumer_group.group import ConsumerGroup
 from kbroker.coordinator.consumer_group.images import JOINS_EPOCH
 from kbroker.coordinator.consumer_group.messages import Description, HeartbeatAnswer
+from kbroker.coordinator.consumer_group.migration import Upgrade, upgraded
 from kbroker.coordinator.consumer_group.quick import QuickGroups
 from kbroker.coordinator.consumer_group.replay import ConsumerReplay
 from kbroker.coordinator.consumer_group.settings import ConsumerSettings
 from kbroker.coordinator.consumer_group.steps import Around, Steps
 from kbroker.coordinator.consumer_group.topics import Topics
 from kbroker.coordinator.group.group import Group
-from kbroker.coordinator.group.states import GroupState as ClassicState
+from kbroker.coordinator.group.messages import Refusal
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat, HeartbeatAsked
     from kbroker.coordinator.consumer_group.state import GroupState
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
-    from kbroker.coordinator.group.coordinator import AnyGroup, GroupCoordinator
+    from kbroker.coordinator.group.coordinator import GroupCoordinator
     from kbroker.coordinator.group.images import GroupImage as ClassicImage
     from kbroker.coordinator.group.seams import HotView
     from kbroker.coordinator.group.store import OffsetsStore
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from kbroker.own_thread import OwnThread
     from kbroker.purgatory.timer import CallLater
 
-NONE: Final = ErrorCode.NONE
+FULL: Final = Refusal("The consumer group has reached its maximum capacity of members.")
 
 
 class ConsumerGroups:
@@ -81,6 +82,7 @@ class ConsumerGroups:
             quick=QuickGroups(),
             beside=self._beside.submit if beside is None else beside,
             gone=self._gone,
+            turned=self._turned,
         )
 
     @property
@@ -103,39 +105,58 @@ class ConsumerGroups:
             if asked.epoch != JOINS_EPOCH:
                 answer(_not_found(asked.group_id, group is not None))
                 return
-            code, group = self._made(asked.group_id, group)
+            if isinstance(group, Group):
+                self._take_over(group, asked, answer)
+                return
+            code, group = self._groups.take(asked.group_id, self._new)
             if not isinstance(group, ConsumerGroup):
-                answer(_not_to_be_joined(asked.group_id, code))
+                # Where there is no code a classic group has come meanwhile.
+                answer(HeartbeatAnswer(code or ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 return
         if asked.epoch < JOINS_EPOCH:
             group.part(asked, answer)
         else:
             group.beat(asked, answer)
 
-    def _made(self, group_id: str, before: AnyGroup | None) -> tuple[ErrorCode, AnyGroup | None]:
-        if before is None:
-            return self._groups.take(group_id, self._new)
-        if isinstance(before, Group) and (image := before.retire()) is not None:
-            make = partial(self._new_in_its_place, image)
-            return self._groups.take(group_id, make, instead=before)
-        now = self._groups.find(group_id)
-        if isinstance(now, Group) and now.state is ClassicState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, None  # it goes: there is room in a moment
-        return NONE, now
+    def _take_over(self, before: Group, asked: HeartbeatAsked, answer: AnswerHeartbeat) -> None:
+        """A classic group becomes a consumer group, if it may."""
+        settings = self._around.settings(asked.group_id)
+        topics, now_ms = self._topics.seen(), self._around.clock.wall_ms()
+
+        def convert(image: ClassicImage, is_empty: bool) -> Upgrade | Refusal:
+            policy, size_max = settings.policy, settings.size_max
+            found = upgraded(image, topics, policy, size_max, now_ms, is_empty=is_empty)
+            if isinstance(found, Upgrade) and not _has_room(found, asked, settings.size_max):
+                return FULL
+            return found
+
+        found = before.give_way(convert)
+        if not isinstance(found, Upgrade):
+            answer(_not_to_be_joined(asked.group_id, found))
+            return
+        group = self._new_in_its_place(found.before)
+        enter = partial(self._groups.exchange, before, group)
+        group.take_over(found, asked, answer, enter)
 
     def _new(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._around, self._groups.next_incarnation())
 
-    def _new_in_its_place(self, image: ClassicImage, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(group_id, self._around, self._groups.next_incarnation(), image)
+    def _new_in_its_place(self, image: ClassicImage) -> ConsumerGroup:
+        return ConsumerGroup(image.group_id, self._around, self._groups.next_incarnation(), image)
 
     def _gone(self, group: Steps) -> None:
-        """Nothing of it was written. A classic group whose place it took is there again, as it was:
-        its offsets expire from when it became empty on."""
+        """Nothing of it was written. A classic group whose place it took is there again: an empty
+        one as it was, whose offsets expire from when it became empty on; members join again."""
         if isinstance(group, ConsumerGroup):
-            self._groups.forget(group)
-            if group.took_place_of is not None:
-                self._groups.bring_back(group.took_place_of)
+            if group.took_place_of is None:
+                self._groups.forget(group)
+            else:
+                self._groups.make_classic(group, group.took_place_of._replace(leader=None))
+
+    def _turned(self, group: Steps, becomes: ClassicImage) -> None:
+        """A consumer group is a classic one, by its records."""
+        if isinstance(group, ConsumerGroup):
+            self._groups.make_classic(group, becomes)
 
     # --- tools ---
 
@@ -172,11 +193,24 @@ def _not_found(group_id: str, is_there: bool) -> HeartbeatAnswer:
     return HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, words)
 
 
-def _not_to_be_joined(group_id: str, code: ErrorCode) -> HeartbeatAnswer:
-    if code:
-        return HeartbeatAnswer(code)
+def _has_room(found: Upgrade, asked: HeartbeatAsked, size_max: int) -> bool:
+    """Whether the group takes the member that joins beside its own ones."""
+    members = found.before.members
+    if len(members) < size_max:
+        return True
+    known = ((each.member_id, each.instance_id) for each in members)
+    return any(
+        member_id == asked.member_id or (instance_id and instance_id == asked.instance_id)
+        for member_id, instance_id in known
+    )
+
+
+def _not_to_be_joined(group_id: str, found: Refusal | None) -> HeartbeatAnswer:
+    if found is None:  # it goes: there is room in a moment
+        return HeartbeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if found is FULL:
+        return HeartbeatAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED, found.reason)
     return HeartbeatAnswer(
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"Cannot upgrade classic group {group_id} to consumer group because online upgrade is"
-        " disabled.",
+        f"Cannot upgrade classic group {group_id} to consumer group because {found.reason}.",
     )

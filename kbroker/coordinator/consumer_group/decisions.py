@@ -25,6 +25,7 @@ from kbroker.coordinator.consumer_group.images import (
     GroupImage,
     Kind,
     MemberImage,
+    PartitionEpochs,
     Partitions,
     PatternImage,
     TargetEpoch,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 NONE: Final = ErrorCode.NONE
 _FIRST_EPOCH: Final = 1
+EPOCH_MAX: Final = 2**31 - 1
 _COMMIT_KNOWS_EPOCHS: Final = 9
 
 # Puts a target of the group's epoch into the draft, or has it computed beside.
@@ -73,23 +75,12 @@ def heartbeat(
     `now_ms` is the wall clock's."""
     state = draft.state
     replaced = _admitted(draft, asked, size_max)
-    before = state.members.get(asked.member_id)
     current = state.current_of(asked.member_id)
-    after = _described(before, asked)
-    topics_before: tuple[str, ...] = ()
-    if after != before:
-        topics_before = () if before is None else state.topics_of(before)
-        draft.put(Kind.MEMBER, asked.member_id, after)
-        if before is not None and before.pattern != after.pattern:
-            _drop_pattern(draft, before.pattern)
-    names_before = () if before is None else before.topics
-    changed = after != before and (
-        after.topics != names_before or state.topics_of(after) != topics_before
+    after = _described(state.members.get(asked.member_id), asked)
+    changed = subscribed(
+        draft, asked.member_id, after, topics, assign, now_ms=now_ms, topics_changed=topics_changed
     )
-    _raise_epoch(draft, topics, now_ms, changed=changed, look=changed or topics_changed)
-    if state.epoch > state.assignment_epoch:
-        assign(draft)
-    following = _moved(draft, asked, topics, changed=changed and before is not None)
+    following = moved(draft, asked.member_id, asked.owned, topics, changed=changed)
     is_same = following is current and asked.epoch == current.epoch
     if is_same and not (replaced or asked.is_full or asked.epoch == JOINS_EPOCH):
         return Outcome(asked.member_id, current.epoch, None)
@@ -107,6 +98,36 @@ def heartbeat(
     return Outcome(asked.member_id, following.epoch, None)
 
 
+def subscribed(
+    draft: Draft,
+    member_id: str,
+    after: MemberImage,
+    topics: TopicsSeen,
+    assign: Assign,
+    *,
+    now_ms: int,
+    topics_changed: bool,
+) -> bool:
+    """The member is this from now on; the group's epoch and its target follow. Whether a member
+    that was here before subscribes to other topics."""
+    state = draft.state
+    before = state.members.get(member_id)
+    topics_before: tuple[str, ...] = ()
+    if after != before:
+        topics_before = () if before is None else state.topics_of(before)
+        draft.put(Kind.MEMBER, member_id, after)
+        if before is not None and before.pattern != after.pattern:
+            _drop_pattern(draft, before.pattern)
+    names_before = () if before is None else before.topics
+    changed = after != before and (
+        after.topics != names_before or state.topics_of(after) != topics_before
+    )
+    _raise_epoch(draft, topics, now_ms, changed=changed, look=changed or topics_changed)
+    if state.epoch > state.assignment_epoch:
+        assign(draft)
+    return changed and before is not None
+
+
 # --- who may go on --------------------------------------------------------------------------------
 
 
@@ -118,7 +139,7 @@ def _admitted(draft: Draft, asked: HeartbeatAsked, size_max: int) -> bool:
         if asked.epoch != JOINS_EPOCH:
             _check_epoch(state, asked)
         elif not known:
-            _check_room(state, size_max)
+            check_room(state, size_max)
         return False
     holder = state.static.get(asked.instance_id)
     if asked.epoch != JOINS_EPOCH:
@@ -131,21 +152,23 @@ def _admitted(draft: Draft, asked: HeartbeatAsked, size_max: int) -> bool:
         return False
     if holder is None:
         if not known:
-            _check_room(state, size_max)
+            check_room(state, size_max)
         return False
     if holder == asked.member_id:
         return False  # its first answer was lost, or it comes back
-    if state.current_of(holder).epoch != LEAVES_FOR_NOW_EPOCH:
+    # One of the classic protocol does not say that it goes.
+    is_classic = state.members[holder].classic is not None
+    if not is_classic and state.current_of(holder).epoch != LEAVES_FOR_NOW_EPOCH:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {asked.member_id} with instance id {asked.instance_id} cannot join the"
             f" group {asked.group_id} because the instance id is owned by {holder} member.",
         )
-    _replace(draft, holder, asked.member_id)
+    replace(draft, holder, asked.member_id)
     return True
 
 
-def _check_room(state: GroupState, size_max: int) -> None:
+def check_room(state: GroupState, size_max: int) -> None:
     if len(state.members) >= size_max:
         raise Refused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -183,7 +206,7 @@ def _check_epoch(state: GroupState, asked: HeartbeatAsked) -> None:
     )
 
 
-def _replace(draft: Draft, old_id: str, new_id: str) -> None:
+def replace(draft: Draft, old_id: str, new_id: str) -> None:
     """A static member comes back under a new id: it has what the old one had."""
     state = draft.state
     member, target = state.members[old_id], state.target_of(old_id)
@@ -232,20 +255,55 @@ def _raise_epoch(
         _next_epoch(draft, found)
 
 
+def next_look(draft: Draft, topics: TopicsSeen, now_ms: int, *, topics_changed: bool) -> None:
+    """The group's epoch, where its topics are others now."""
+    _raise_epoch(draft, topics, now_ms, changed=False, look=topics_changed)
+
+
 def _next_epoch(draft: Draft, metadata_hash: int) -> None:
+    if draft.state.epoch >= EPOCH_MAX:
+        _begin_epochs_again(draft)
     draft.put(Kind.GROUP, "", GroupImage(draft.state.epoch + 1, metadata_hash))
     if draft.state.has_topics_record:
         draft.put(Kind.TOPICS, "", None)
 
 
+def _begin_epochs_again(draft: Draft) -> None:
+    """The last epoch that a message can say is followed by the first ones: else nothing of the
+    group could be written any more. Members keep what they have until they say that they own
+    nothing: with the epochs of before they are fenced, and join again."""
+    state = draft.state
+    draft.put(Kind.GROUP, "", GroupImage(_FIRST_EPOCH, state.metadata_hash))
+    if state.target_epoch is not None:
+        again = TargetEpoch(_FIRST_EPOCH, state.target_epoch.timestamp_ms)
+        draft.put(Kind.TARGET_EPOCH, "", again)
+    for member_id, current in list(state.current.items()):
+        draft.put(
+            Kind.CURRENT,
+            member_id,
+            CurrentImage(
+                min(current.epoch, _FIRST_EPOCH),
+                -1,
+                current.state,
+                _from_the_first_epoch(current.assigned),
+                _from_the_first_epoch(current.revoking),
+            ),
+        )
+
+
+def _from_the_first_epoch(epochs: PartitionEpochs) -> dict[UUID, dict[int, int]]:
+    return {topic_id: dict.fromkeys(some, 0) for topic_id, some in epochs.items()}
+
+
 # --- what the member has --------------------------------------------------------------------------
 
 
-def _moved(
-    draft: Draft, asked: HeartbeatAsked, topics: TopicsSeen, *, changed: bool
+def moved(
+    draft: Draft, member_id: str, owned: Partitions | None, topics: TopicsSeen, *, changed: bool
 ) -> CurrentImage:
-    """What the member has from now on; the very value of before where nothing changes."""
-    state, member_id = draft.state, asked.member_id
+    """What the member has from now on; the very value of before where nothing changes. `owned`: as
+    the member says; `changed`: the topics that it subscribes to."""
+    state = draft.state
     current = state.current_of(member_id)
     if (
         current.state is MemberState.STABLE
@@ -262,22 +320,20 @@ def _moved(
     def is_free(topic_id: UUID, index: int) -> bool:
         return state.owner_of(topic_id, index) in (None, member_id)
 
-    return reconciled(current, target, asked.owned, is_free, topics_changed=changed)
+    return reconciled(current, target, owned, is_free, topics_changed=changed)
 
 
 # --- members that go ------------------------------------------------------------------------------
 
 
-def left(
-    draft: Draft, member_id: str, instance_id: str | None, epoch: int, topics: TopicsSeen
-) -> None:
-    """A member has left, for good or, a static one, for now."""
+def left(draft: Draft, member_id: str, instance_id: str | None, epoch: int) -> bool:
+    """A member leaves: whether for good, which the caller is to make true (`removed`), or, a static
+    one, for now."""
     state = draft.state
     if instance_id is None:
         if member_id not in state.members:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member.")
-        removed(draft, member_id, topics)
-        return
+        return True
     holder = state.static.get(instance_id)
     if holder is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -288,8 +344,7 @@ def left(
             f" {holder}.",
         )
     if epoch != LEAVES_FOR_NOW_EPOCH:
-        removed(draft, member_id, topics)
-        return
+        return True
     current = state.current_of(member_id)
     # What it is to have again has no epoch in which it was handed over: it holds from 0 on.
     kept = {topic_id: dict.fromkeys(some, 0) for topic_id, some in current.assigned.items()}
@@ -298,34 +353,40 @@ def left(
         member_id,
         CurrentImage(LEAVES_FOR_NOW_EPOCH, current.previous_epoch, current.state, kept),
     )
+    return False
 
 
-def put_out(draft: Draft, leavers: Sequence[Leaver], topics: TopicsSeen) -> list[ErrorCode]:
-    """An operator removes members, in one epoch; a static one may be named by its instance."""
-    codes = [_put_out(draft, leaver) for leaver in leavers]
-    if NONE in codes:
-        _next_epoch(draft, topics.hash_of(draft.state.topics()))
-    return codes
+def named(state: GroupState, leavers: Sequence[Leaver]) -> tuple[list[ErrorCode], dict[str, None]]:
+    """The members that a LeaveGroup names, and an answer for each name: a static one may be named
+    by its instance. A member that is named twice goes once."""
+    codes: list[ErrorCode] = []
+    going: dict[str, None] = {}
+    for leaver in leavers:
+        code, member_id = _named(state, leaver)
+        codes.append(code)
+        if not code:
+            going[member_id] = None
+    return codes, going
 
 
-def _put_out(draft: Draft, leaver: Leaver) -> ErrorCode:
-    state, member_id = draft.state, leaver.member_id
+def _named(state: GroupState, leaver: Leaver) -> tuple[ErrorCode, str]:
+    member_id = leaver.member_id
     if leaver.instance_id is not None:
         holder = state.static.get(leaver.instance_id)
         if holder is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID, member_id
         if member_id not in ("", holder):
-            return ErrorCode.FENCED_INSTANCE_ID
+            return ErrorCode.FENCED_INSTANCE_ID, member_id
         member_id = holder
-    if member_id not in state.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    _forget(draft, member_id)
-    return NONE
+    known = member_id in state.members
+    return (NONE if known else ErrorCode.UNKNOWN_MEMBER_ID), member_id
 
 
-def removed(draft: Draft, member_id: str, topics: TopicsSeen) -> None:
-    """A member has left, or has sent nothing in time: its partitions are free."""
-    _forget(draft, member_id)
+def removed(draft: Draft, member_ids: Iterable[str], topics: TopicsSeen) -> None:
+    """Members have left, are removed by an operator, or have sent nothing in time: their partitions
+    are free. All of them go in one epoch."""
+    for member_id in member_ids:
+        _forget(draft, member_id)
     state = draft.state
     _next_epoch(draft, topics.hash_of(state.topics()))
 
@@ -351,9 +412,9 @@ def _drop_pattern(draft: Draft, pattern: str) -> None:
 
 
 def assigned(draft: Draft, epoch: int, targets: Mapping[str, Partitions], now_ms: int) -> bool:
-    """The target of a group's epoch; False: a later one is there."""
+    """The target of a group's epoch; False: a later one is there, or epochs began again."""
     state = draft.state
-    if epoch <= state.assignment_epoch or not state.members:
+    if not state.assignment_epoch < epoch <= state.epoch or not state.members:
         return False
     for member_id in state.members:
         target = targets.get(member_id, {})

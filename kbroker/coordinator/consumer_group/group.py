@@ -4,16 +4,14 @@ Place in the flow: the coordinator finds the group; a public method here has a s
 (`steps.py`), which decides with `decisions.py`. What takes long is done beside, and comes back as a
 step: large assignments, and the topics of patterns.
 
-Requests of the classic protocol are refused, since a group has members of one kind only; but for
-LeaveGroup, by which operators remove members. An empty group makes room for one of the other kind
-(`retire`).
+Members may speak the classic protocol, as long as one speaks the other (`classic_requests.py`).
 
 Any thread; the group's lock is taken here and held for no write, answer or computation beside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +24,8 @@ from kbroker.coordinator.consumer_group.assignments import (
     compute,
     question_of,
 )
-from kbroker.coordinator.consumer_group.images import Kind, partitions_of
+from kbroker.coordinator.consumer_group.classic_requests import ClassicRequests
+from kbroker.coordinator.consumer_group.images import partitions_of
 from kbroker.coordinator.consumer_group.messages import (
     DescribedMember,
     Description,
@@ -37,42 +36,34 @@ from kbroker.coordinator.consumer_group.patterns import Found, Look, Looks, Want
 from kbroker.coordinator.consumer_group.quick import CHANGES_FOR_MS, QUICK_MS
 from kbroker.coordinator.consumer_group.state import Draft
 from kbroker.coordinator.consumer_group.states import ConsumerGroupState, MemberState
-from kbroker.coordinator.consumer_group.steps import Around, Steps
+from kbroker.coordinator.consumer_group.timers import Owes
 from kbroker.coordinator.group.departures import Why
 from kbroker.coordinator.group.expiration import GroupAge
-from kbroker.coordinator.group.messages import (
-    Admission,
-    GroupListing,
-    JoinAnswer,
-    LeaveAnswer,
-    SyncAnswer,
-)
+from kbroker.coordinator.group.messages import Admission, GroupListing
 from kbroker.coordinator.group.states import GroupState as ClassicState
+from kbroker.coordinator.group.step import Once
 from kbroker.coordinator.group.subscriptions import CONSUMER
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat, HeartbeatAsked
+    from kbroker.coordinator.consumer_group.migration import Upgrade
     from kbroker.coordinator.consumer_group.settings import Settings
+    from kbroker.coordinator.consumer_group.steps import Around
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
     from kbroker.coordinator.group.images import GroupImage as ClassicImage
-    from kbroker.coordinator.group.messages import (
-        AnswerJoin,
-        AnswerLeave,
-        AnswerSync,
-        CommitAsked,
-        GroupDescription,
-        JoinAsked,
-        Leaver,
-        SyncAsked,
-    )
+    from kbroker.coordinator.group.messages import CommitAsked, GroupDescription
 
 NONE: Final = ErrorCode.NONE
 _NO_GENERATION: Final = -1
-_UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
+_LATE: Final = {
+    Owes.REVOCATION: Why.NOT_REVOKED,
+    Owes.JOIN: Why.NOT_JOINED,
+    Owes.SYNC: Why.NOT_SYNCED,
+}
 
 
-class ConsumerGroup(Steps):
+class ConsumerGroup(ClassicRequests):
     """See the module."""
 
     __slots__ = ("_assigner", "_changed_ms", "_joined_ms", "_looks")
@@ -118,13 +109,13 @@ class ConsumerGroup(Steps):
         )
         self._seen = topics
         if is_new:
-            self._joined_ms = around.clock.monotonic_ms()
+            self._note_change(joined=True)
         self._timers.renew(outcome.member_id, settings.session_timeout_ms)
         wanted = self._looks.wanted(state, topics, asked.hidden, settings.pattern_refresh_ms)
         if wanted is not None and not around.beside(partial(self._look, Look(wanted))):
             self._looks.ended(None)
         if draft.changes:
-            self._changed_ms = around.clock.monotonic_ms()
+            self._note_change()
         else:
             self._show(outcome.member_id, settings, topics, images)
         return HeartbeatAnswer(
@@ -134,14 +125,41 @@ class ConsumerGroup(Steps):
             assignment=outcome.assignment,
         )
 
+    def take_over(
+        self,
+        upgrade: Upgrade,
+        asked: HeartbeatAsked,
+        answer: AnswerHeartbeat,
+        enter: Callable[[], object],
+    ) -> None:
+        """A classic group becomes this one, which no other thread knows yet, when its first member
+        of this protocol joins. `enter` makes it known, with its members."""
+        answer = Once(answer)
+        with self.lock:
+            self._step(
+                partial(self._taken_over, upgrade, asked), answer, "the upgrade of a classic group"
+            )
+        enter()
+        self._outbox.run()
+
+    def _taken_over(self, upgrade: Upgrade, asked: HeartbeatAsked, draft: Draft) -> HeartbeatAnswer:
+        for change in upgrade.changes:
+            draft.put(*change)
+        self._begin_sessions()
+        return self._beaten(asked, draft)
+
     def _left(self, asked: HeartbeatAsked, draft: Draft) -> HeartbeatAnswer:
         if not self._state.exists:
             raise _not_found(self.group_id)
-        topics = self._around.topics.seen()
-        decisions.left(draft, asked.member_id, asked.instance_id, asked.epoch, topics)
-        self._note_gone(draft, Why.LEFT)
-        self._changed_ms = self._around.clock.monotonic_ms()
+        if decisions.left(draft, asked.member_id, asked.instance_id, asked.epoch):
+            self._go(draft, {asked.member_id: Why.LEFT})
+        self._note_change()
         return HeartbeatAnswer(member_id=asked.member_id, epoch=asked.epoch)
+
+    def _note_change(self, *, joined: bool = False) -> None:
+        self._changed_ms = self._around.clock.monotonic_ms()
+        if joined:
+            self._joined_ms = self._changed_ms
 
     def _show(self, member_id: str, settings: Settings, topics: TopicsSeen, images: int) -> None:
         """To C, which answers the member's next heartbeat if nothing changes until then."""
@@ -212,7 +230,7 @@ class ConsumerGroup(Steps):
         if targets is not None:
             wall_ms = self._around.clock.wall_ms()
             if decisions.assigned(draft, question.epoch, targets, wall_ms):
-                self._changed_ms = self._around.clock.monotonic_ms()
+                self._note_change()
 
     def _look(self, look: Look) -> None:
         """On the thread beside: a pattern, and then other groups have their turn."""
@@ -238,7 +256,7 @@ class ConsumerGroup(Steps):
             version, topics = wanted.topics.version, self._around.topics.seen()
             decisions.matched(draft, found, version, topics, self._around.clock.wall_ms())
             if draft.changes:
-                self._changed_ms = self._around.clock.monotonic_ms()
+                self._note_change()
 
     def _patterns_unwritten(self) -> None:
         self._looks.unwritten()
@@ -252,25 +270,19 @@ class ConsumerGroup(Steps):
         if self._timers.is_session_over(member_id, token):
             self._put_out(member_id, draft, Why.SESSION_OVER)
 
-    def _revocation_timer(self, member_id: str, token: int) -> None:
-        self._run(partial(self._revocation_over, member_id, token), None, "a late revocation")
+    def _owed_timer(self, member_id: str, token: int) -> None:
+        self._run(partial(self._owed_over, member_id, token), None, "the time of what is owed")
 
-    def _revocation_over(self, member_id: str, token: int, draft: Draft) -> None:
-        is_over = self._timers.is_revocation_over(member_id, token)
-        if is_over and self._state.current_of(member_id).state is MemberState.UNREVOKED:
-            self._put_out(member_id, draft, Why.NOT_REVOKED)
+    def _owed_over(self, member_id: str, token: int, draft: Draft) -> None:
+        owes = self._timers.is_owed_over(member_id, token)
+        state = self._state.current_of(member_id).state
+        if owes is Owes.NOTHING or (owes is Owes.REVOCATION and state is not MemberState.UNREVOKED):
+            return
+        self._put_out(member_id, draft, _LATE[owes])
 
     def _put_out(self, member_id: str, draft: Draft, why: Why) -> None:
         if member_id in self._state.members:
-            decisions.removed(draft, member_id, self._around.topics.seen())
-            self._note_gone(draft, why)
-            self._changed_ms = self._around.clock.monotonic_ms()
-
-    def _note_gone(self, draft: Draft, why: Why) -> None:
-        """Of the members that are in the group no more."""
-        for kind, key, value in draft.changes:
-            if kind is Kind.MEMBER and value is None:
-                self._around.departures.note(self.group_id, key, why)
+            self._go(draft, {member_id: why})
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -297,6 +309,8 @@ class ConsumerGroup(Steps):
     def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether a member may read the offsets."""
         with self.lock:
+            if self._turning:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
             return decisions.fetch_error(self._state, member_id, epoch)
 
     def readers(self) -> tuple[ErrorCode, frozenset[str] | None]:
@@ -308,34 +322,6 @@ class ConsumerGroup(Steps):
         """An offset expires by its own time, unless a member subscribes to its topic."""
         _, topics = self.readers()
         return GroupAge(ClassicState.STABLE, CONSUMER, -1, topics)
-
-    # --- the classic protocol ---------------------------------------------------------------------
-
-    def join(self, asked: JoinAsked, answer: AnswerJoin) -> None:
-        code = ErrorCode.NOT_COORDINATOR if self.lost else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        answer(JoinAnswer(code, asked.member_id))
-
-    def sync(self, asked: SyncAsked, answer: AnswerSync) -> None:
-        answer(SyncAnswer(_UNKNOWN))
-
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        return _UNKNOWN
-
-    def leave(self, leavers: Sequence[Leaver], answer: AnswerLeave) -> None:
-        """LeaveGroup: an operator removes members, by id or by instance id."""
-        codes: list[ErrorCode] = []
-
-        def decide(draft: Draft) -> None:
-            topics = self._around.topics.seen()
-            codes.extend(decisions.put_out(draft, leavers, topics))
-            self._note_gone(draft, Why.REMOVED)
-            if draft.changes:
-                self._changed_ms = self._around.clock.monotonic_ms()
-
-        def answered(found: HeartbeatAnswer) -> None:
-            answer(LeaveAnswer(found.code, () if found.code else tuple(codes)))
-
-        self._run(decide, answered, "the removal of members")
 
     # --- descriptions -----------------------------------------------------------------------------
 
@@ -352,7 +338,8 @@ class ConsumerGroup(Steps):
 
     @property
     def is_empty(self) -> bool:
-        return not self._state.members
+        """Not while it turns into a classic group: then members are of that one."""
+        return not self._state.members and not self._turning
 
     @property
     def member_count(self) -> int:

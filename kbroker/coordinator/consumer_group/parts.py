@@ -11,7 +11,7 @@ have one owner all the time, whatever the targets are (`reconciliation.py`). Pur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.consumer_group.images import (
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.state import Draft
 
 PART_BYTES: Final = 500_000
+# Of records that are to be one batch, whatever they are.
+BATCH_BYTES_MAX: Final = 900_000
+_BESIDE_BYTES: Final = 20  # of a record, around its key and value
 # So few changes are not looked at: most drafts.
 _FEW: Final = 8
 _RECORD_BYTES: Final = 150  # about, with a key of middle length and no lists
@@ -59,6 +62,12 @@ def parts_of(
         size += bytes_more
         part.append(change)
     yield _with_undo(part, before)
+
+
+def fits(records: Iterable[tuple[bytes, bytes | None]]) -> bool:
+    """Whether the log takes them as one batch."""
+    sizes = (len(key) + len(value or b"") + _BESIDE_BYTES for key, value in records)
+    return sum(sizes) <= BATCH_BYTES_MAX
 
 
 def _is_later(change: Change) -> bool:

@@ -13,7 +13,7 @@ A member that does not list its partitions may own all that it was given. Source
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.coordinator.consumer_group.images import (
@@ -155,6 +155,16 @@ def _take(assigned: dict[UUID, dict[int, int]], target: Target, is_free: IsFree)
         if has:
             assigned[topic_id] = has
     return lacks
+
+
+def lacking(
+    current: CurrentImage, target: Partitions, subscribed: Container[UUID]
+) -> Iterator[tuple[UUID, int]]:
+    """The partitions of a member's target that it does not have yet."""
+    for topic_id, wanted in target.items():
+        if topic_id in subscribed:
+            has = current.assigned.get(topic_id, {})
+            yield from ((topic_id, index) for index in wanted if index not in has)
 
 
 def _is_same(one: CurrentImage, other: CurrentImage) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.coordinator.consumer_group.migration import Policy
 from kbroker.coordinator.group.group_settings import GroupSettings
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ class Settings(NamedTuple):
     assignment_interval_ms: int
     assignors: tuple[str, ...]
     pattern_refresh_ms: int
+    policy: Policy = Policy.BIDIRECTIONAL
+    classic_size_max: int = 2**31 - 1
 
 
 class ConsumerSettings:
@@ -45,4 +48,6 @@ class ConsumerSettings:
             own.assignment_interval_ms,
             config["group.consumer.assignors"],
             config["group.consumer.regex.refresh.interval.ms"],
+            Policy(config["group.consumer.migration.policy"].lower()),
+            config["group.max.size"],
         )

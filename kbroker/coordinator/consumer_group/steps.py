@@ -33,13 +33,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.consumer_group.beats import Beats
-from kbroker.coordinator.consumer_group.images import Change, Kind
+from kbroker.coordinator.consumer_group.images import Change, Kind, MemberImage
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, Refused
 from kbroker.coordinator.consumer_group.parts import parts_of
 from kbroker.coordinator.consumer_group.records import records_of
 from kbroker.coordinator.consumer_group.state import Draft, GroupState
 from kbroker.coordinator.consumer_group.timers import Timers
-from kbroker.coordinator.group.group_records import group_key
+from kbroker.coordinator.group.group_records import encode_group, group_key
 from kbroker.coordinator.group.states import GroupState as ClassicState
 from kbroker.coordinator.group.step import Once
 from kbroker.coordinator.runtime.outbox import Outbox
@@ -89,16 +89,24 @@ class Around:
     quick: QuickGroups
     beside: Callable[[Callable[[], object]], bool]  # has a job done; False: it will not be
     gone: Callable[[Steps], object]  # nothing of the group was written
+    turned: Callable[[Steps, ClassicImage], object]  # a classic group takes its place
 
 
 class _Write:
-    """A draft, or a part of one, that is not in the log yet."""
+    """A draft, or a part of one, that is not in the log yet. `becomes`: the classic group of which
+    the record is written with it."""
 
-    __slots__ = ("changes", "refused", "undo")
+    __slots__ = ("becomes", "changes", "refused", "undo")
 
-    def __init__(self, changes: Sequence[Change], undo: Sequence[Change]) -> None:
+    def __init__(
+        self,
+        changes: Sequence[Change],
+        undo: Sequence[Change],
+        becomes: ClassicImage | None = None,
+    ) -> None:
         self.changes = changes
         self.undo = undo
+        self.becomes = becomes
         self.refused: ErrorCode | None = None
 
 
@@ -106,9 +114,9 @@ class Steps:
     """See the module. `ConsumerGroup` adds what is decided."""
 
     __slots__ = (
-        "_around", "_beats", "_committing", "_deleting", "_generation", "_incarnation",
-        "_instead_of", "_outbox", "_seen", "_state", "_timers", "_unwritten", "group_id", "lock",
-        "lost",
+        "_around", "_beats", "_becomes", "_committing", "_deleting", "_generation", "_incarnation",
+        "_instead_of", "_outbox", "_seen", "_state", "_timers", "_turning", "_unwritten",
+        "group_id", "lock", "lost",
     )  # fmt: skip
 
     def __init__(
@@ -118,12 +126,15 @@ class Steps:
         incarnation: int,
         instead_of: ClassicImage | None = None,
     ) -> None:
-        """`incarnation`: higher than that of every group before that had this id. `instead_of`: an
-        empty classic group, whose record is removed before all else is written."""
+        """`incarnation`: higher than that of every group before that had this id. `instead_of`: a
+        classic group, whose record is removed before all else is written, as one batch with what
+        its members are here."""
         self.group_id: Final = group_id
         self._around: Final = around
         self._incarnation: Final = incarnation
         self._instead_of = instead_of  # while its record is there
+        self._becomes: ClassicImage | None = None  # decided in this step
+        self._turning = False  # its record is being written
         self.lock: Final = threading.Lock()
         self._outbox: Final = Outbox(self.lock, around.failures)
         self._state = GroupState()
@@ -136,7 +147,7 @@ class Steps:
         self._seen: TopicsSeen | None = None  # when the hash was compared
         self._beats: Final = Beats(group_id, around.beats)
         self._timers = Timers(
-            around.clock, around.call_later, self._session_timer, self._revocation_timer,
+            around.clock, around.call_later, self._session_timer, self._owed_timer,
             self._beats.heard_ms,
         )  # fmt: skip
 
@@ -156,7 +167,7 @@ class Steps:
     def _session_timer(self, member_id: str, token: int) -> None:
         raise NotImplementedError
 
-    def _revocation_timer(self, member_id: str, token: int) -> None:
+    def _owed_timer(self, member_id: str, token: int) -> None:
         raise NotImplementedError
 
     # --- a step -----------------------------------------------------------------------------------
@@ -174,6 +185,7 @@ class Steps:
             code = ErrorCode.NOT_COORDINATOR if self.lost else ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._answer_later(answer, HeartbeatAnswer(code))
             return
+        self._becomes = None
         draft = Draft(self._state)
         try:
             found = decide(draft) or HeartbeatAnswer()
@@ -189,8 +201,15 @@ class Steps:
             self._answer_later(answer, HeartbeatAnswer(FAILED))
             self._forget_if_bare()
             return
-        if draft.changes:
-            *before, last = [_Write(*part) for part in parts_of(draft, self.group_id)]
+        if self._becomes is not None:
+            # Until its record is in the log nothing else is decided, and then all is of that group.
+            self._deleting = self._turning = True
+            last = _Write(draft.changes, draft.undo, self._becomes)
+            self._unwritten.append(last)
+            self._publish()
+            self._outbox.add(partial(self._write, last, found, answer))
+        elif draft.changes:
+            *before, last = self._parts(draft)
             self._unwritten.extend((*before, last))
             self._follow(draft.changes)
             for write in before:
@@ -200,6 +219,11 @@ class Steps:
             self._outbox.add(partial(self._answer_settled, found, answer))
         else:
             self._answer_later(answer, found)
+
+    def _parts(self, draft: Draft) -> list[_Write]:
+        if self._instead_of is not None and self._instead_of.members:
+            return [_Write(draft.changes, draft.undo)]
+        return [_Write(*part) for part in parts_of(draft, self.group_id)]
 
     def _come_back(self, note: Callable[[], object], decide: Decide, what: str) -> None:
         """What was done beside has ended. `note` says so to the one that waits for it, also where
@@ -230,9 +254,16 @@ class Steps:
                 self._timers.end(key)
                 self._beats.forget(key)
             else:
-                current = self._state.current_of(key)
-                self._timers.follow(key, current, member.rebalance_timeout_ms)
+                self._follow_member(key, member)
         self._publish()
+
+    def _follow_member(self, member_id: str, member: MemberImage) -> None:
+        self._timers.follow(
+            member_id,
+            self._state.current_of(member_id),
+            member.rebalance_timeout_ms,
+            is_classic=member.classic is not None,
+        )
 
     def _publish(self) -> None:
         """C writes commits under this number from now on."""
@@ -253,9 +284,13 @@ class Steps:
     # --- writes: from the outbox ------------------------------------------------------------------
 
     def _write(self, write: _Write, found: HeartbeatAnswer, answer: AnswerHeartbeat | None) -> None:
+        if write.refused is None and self.lost:
+            write.refused = ErrorCode.NOT_COORDINATOR  # its id may be another group's by now
         if write.refused is None:
             try:
                 records = [*self._replaces(), *records_of(self.group_id, write.changes)]
+                if write.becomes is not None:
+                    records.append((group_key(self.group_id), encode_group(write.becomes)))
                 self._around.store.write_records(
                     self.group_id,
                     self._incarnation,
@@ -267,17 +302,48 @@ class Steps:
             except Exception as error:
                 self._around.failures.note("a write of a consumer group", error)
                 self._appended(write, FAILED)
+        elif write.becomes is not None:
+            self._stays_consumer()
         if answer is not None:
             answer(HeartbeatAnswer(write.refused or FAILED))
 
     def _appended(self, write: _Write, code: ErrorCode) -> None:
         with self.lock:
-            if not code:
+            if code:
+                self._take_back(write, code)
+            else:
                 self._unwritten.remove(write)
                 self._instead_of = None
                 self._committing += 1
+        if write.becomes is None:
+            return
+        if code:
+            self._stays_consumer()
+        else:
+            self._is_classic(write.becomes)
+
+    def _is_classic(self, becomes: ClassicImage) -> None:
+        """The record of the classic group is in the log. What C has of it from here on is that
+        group's."""
+        with self.lock:
+            if self.lost:
                 return
-            self._take_back(write, code)
+            self._timers.end_all()
+            self._around.quick.ended(self.group_id)
+        try:
+            self._around.turned(self, becomes)
+        finally:
+            with self.lock:
+                self.lost = True
+
+    def _stays_consumer(self) -> None:
+        """That record could not be written. Timers that have ended meanwhile begin again."""
+        with self.lock:
+            self._deleting = self._turning = False
+            if not self.lost:
+                self._timers.end_all()
+                self._begin_sessions()
+                self._publish()
 
     def _take_back(self, write: _Write, code: ErrorCode) -> None:
         """This one and all that were decided after it."""
@@ -339,10 +405,10 @@ class Steps:
             return
         timeout_ms = self._around.settings(self.group_id).session_timeout_ms
         for member_id in missing:
-            self._timers.renew(member_id, timeout_ms)
             member = self._state.members[member_id]
-            current = self._state.current_of(member_id)
-            self._timers.follow(member_id, current, member.rebalance_timeout_ms)
+            own = timeout_ms if member.classic is None else member.classic.session_timeout_ms
+            self._timers.renew(member_id, own)
+            self._follow_member(member_id, member)
 
     def unload(self) -> None:
         """This broker has lost the group."""

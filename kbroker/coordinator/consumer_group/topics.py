@@ -71,6 +71,18 @@ class TopicsSeen:
             if (topic := self._topics.get(name)) is not None
         }
 
+    def known(self, partitions: Mapping[str, Iterable[int]]) -> dict[UUID, frozenset[int]]:
+        """Those of these that exist, by their topics' ids."""
+        found: dict[UUID, frozenset[int]] = {}
+        for name, some in partitions.items():
+            topic = self._topics.get(name)
+            if topic is None:
+                continue
+            there = frozenset(each for each in some if 0 <= each < len(topic.partitions))
+            if there:
+                found[topic.topic_id] = there
+        return found
+
     def hash_of(self, names: Iterable[str]) -> int:
         """Of those that exist; 0: of none."""
         return group_hash(

@@ -331,14 +331,11 @@ class GroupCoordinator:
             self.put(group)
             group.load(image)
 
-    def bring_back(self, image: GroupImage) -> None:
-        """An empty group that has made room for another one, of which nothing was written."""
-        self.take(image.group_id, partial(self._restored, image))
-
-    def _restored(self, image: GroupImage, group_id: str) -> Group:
-        group = self._new(group_id)
-        group.restore(image)
-        return group
+    def make_classic(self, before: OtherGroup, image: GroupImage) -> None:
+        """A classic group, which is in the log, takes the place of one of another kind."""
+        group = self._new(image.group_id)
+        group.load(image)
+        self.exchange(before, group)
 
     def ensure_group(self, group_id: str) -> None:
         """A group that is there for its offsets, if no record of the group itself was found."""
@@ -419,6 +416,18 @@ class GroupCoordinator:
             self.forget(group)
             return code, None
         return NONE, group
+
+    def exchange(self, before: AnyGroup, after: AnyGroup) -> None:
+        """`after` takes the place of `before` at once: no request finds neither of them. As in
+        `take`, a group that was lost meanwhile is not there."""
+        group_id = before.group_id
+        with self._lock:
+            is_there = self._groups.get(group_id) is before
+            if is_there:
+                self._groups[group_id] = after
+        if not is_there or self.state_of(group_id):
+            after.unload()
+            self.forget(after)
 
     def put(self, group: AnyGroup) -> None:
         """A group as the log has it, before its partition is said to be loaded."""

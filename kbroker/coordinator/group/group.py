@@ -11,7 +11,7 @@ Lock: one per group, a leaf but for the timer's (to set and cancel timers) and t
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
 from kbroker import limits
@@ -24,6 +24,7 @@ from kbroker.coordinator.group.messages import (
     JoinAnswer,
     LeaveAnswer,
     Leaver,
+    Refusal,
     SyncAnswer,
 )
 from kbroker.coordinator.group.rebalance import Joining, Rebalance, Syncing
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
         SyncAsked,
     )
     from kbroker.coordinator.group.seams import GroupStore
+
+Converted = TypeVar("Converted")
 
 NONE: Final = ErrorCode.NONE
 # The answer to a request whose step raised: the client tries again, and the group has started over.
@@ -271,9 +274,12 @@ class Group(Rebalance):
     # --- the operator, the log, leadership ---
 
     def load(self, image: GroupImage) -> None:
-        """Become what the log says; members have a whole session from now."""
+        """Become what the log says; members have a whole session from now. Where they have no
+        leader they are to join again: the group was one of another kind."""
         with Step(self):
             self.restore(image)
+            if image.leader is None and self.state is GroupState.STABLE:
+                self.fire(Event.GONE)
 
     def delete(
         self,
@@ -339,16 +345,39 @@ class Group(Rebalance):
                     self.fire(Event.KEPT)
         done(code)
 
-    def retire(self) -> GroupImage | None:
-        """An empty group makes room for one of another kind, which is to remove its record. What it
-        was: it is dead, and nothing of it is written any more. None: it is not empty."""
+    def give_way(
+        self, convert: Callable[[GroupImage, bool], Converted | Refusal]
+    ) -> Converted | Refusal | None:
+        """The group makes room for one of another kind, which is to remove its record. `convert` is
+        given what it is, and whether it is empty, and says what it becomes, or why it stays; it is
+        called under the lock. None: it goes already.
+
+        Then it is dead, and nothing of it is written any more. Requests that wait are answered
+        REBALANCE_IN_PROGRESS, so members that have their id join the other group. Those that have
+        not been in a generation yet are not in the image: they come to it as new ones.
+        """
         with Step(self):
-            if self.state is GroupState.EMPTY and not self.lost:
-                image = self._image()._replace(state_timestamp_ms=self.since_ms)
+            if self.state is GroupState.DEAD or self.lost:
+                return None
+            try:
+                found = convert(self._whole_image(), self.state is GroupState.EMPTY)
+            except Exception as error:  # it stays what it is, with its members
+                self.around.failures.note("the upgrade of a group", error)
+                return None
+            if not isinstance(found, Refusal):
                 self.lost = True
-                self.fire(Event.DELETE)
-                return image
+                self.fire(Event.CONVERT, ErrorCode.REBALANCE_IN_PROGRESS)
+            return found
         return None
+
+    def _whole_image(self) -> GroupImage:
+        members = tuple(
+            member.image(self.protocol)._replace(protocols=member.protocols)
+            for member in self.members
+            if not member.is_new
+        )
+        image = self._image()._replace(members=members)
+        return image if members else image._replace(state_timestamp_ms=self.since_ms)
 
     def unload(self) -> None:
         """Waiting requests get an error that sends their clients to look for the coordinator."""

@@ -21,6 +21,9 @@ class MemberImage(NamedTuple):
     session_timeout_ms: int
     subscription: bytes  # the chosen protocol's metadata, as the client sent it
     assignment: bytes
+    # All that the member supports, with their metadata; () where that is not known: the record has
+    # the chosen one alone.
+    protocols: tuple[tuple[str, bytes], ...] = ()
 
 
 class GroupImage(NamedTuple):

@@ -94,6 +94,12 @@ class LeaveAnswer(NamedTuple):
     members: tuple[ErrorCode, ...] = ()
 
 
+class Refusal(NamedTuple):
+    """Why a group stays of its kind, in words that follow "because"."""
+
+    reason: str
+
+
 class MemberDescription(NamedTuple):
     member_id: str
     instance_id: str | None

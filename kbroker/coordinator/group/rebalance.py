@@ -455,11 +455,12 @@ class Rebalance:
         if left is not None:
             left(code)
 
-    def _bury(self, cell: Cell, _: object) -> None:
+    def _bury(self, cell: Cell, code: ErrorCode | None) -> None:
+        code = code or ErrorCode.NOT_COORDINATOR
         for cancel in self.roster.pending.values():
             cancel()
         for member in self.members:
-            self.refuse_waiting(member, ErrorCode.NOT_COORDINATOR, member.member_id)
+            self.refuse_waiting(member, code, member.member_id)
             self.sessions.end(member)
         self.join_deadline.clear()
         self.sync_deadline.clear()
@@ -512,7 +513,7 @@ class Rebalance:
         for one in image.members:
             asked = JoinAsked(
                 self.group_id, one.member_id, one.instance_id, one.client_id, one.client_host,
-                image.protocol_type, ((image.protocol or "", one.subscription),),
+                image.protocol_type, one.protocols or ((image.protocol or "", one.subscription),),
                 one.session_timeout_ms, one.rebalance_timeout_ms,
             )  # fmt: skip
             member = self.make_member(one.member_id, asked)

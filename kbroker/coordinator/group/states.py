@@ -64,6 +64,7 @@ class Event(Enum):
     NOT_STORED = "the assignment could not be written"
     DELETE = "the group is to be deleted"
     KEPT = "the group could not be deleted"
+    CONVERT = "the group goes on as one of another kind"
     UNLOAD = "this broker no longer owns the group"
 
 
@@ -180,6 +181,10 @@ _ROWS: Final[dict[Event, tuple[Cell, Cell, Cell, Cell, Cell]]] = {
     Event.KEPT: (
         Cell(Do.NEVER, _E), Cell(Do.NEVER, _P), Cell(Do.NEVER, _C), Cell(Do.NEVER, _S),
         Cell(Do.KEEP, _E),
+    ),
+    Event.CONVERT: (
+        Cell(Do.BURY, _D), Cell(Do.BURY, _D), Cell(Do.BURY, _D), Cell(Do.BURY, _D),
+        Cell(Do.NEVER, _D),
     ),
     Event.UNLOAD: (
         Cell(Do.BURY, _D), Cell(Do.BURY, _D), Cell(Do.BURY, _D), Cell(Do.BURY, _D),
