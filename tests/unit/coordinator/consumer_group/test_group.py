@@ -276,7 +276,7 @@ def test_an_operator_removes_members(world: World) -> None:
     leavers = [Leaver("", "i"), Leaver("b"), Leaver("b"), Leaver("", "j"), Leaver("")]
     world.group.leave(leavers, answers.append)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert answers == [LeaveAnswer(NONE, (NONE, NONE, unknown, unknown, unknown))]
+    assert answers == [LeaveAnswer(NONE, (NONE, NONE, NONE, unknown, unknown))]
     assert world.group.is_empty
     assert world.group._state.epoch == 4
 

@@ -82,7 +82,7 @@ def test_a_classic_group_whose_place_could_not_be_taken_is_as_before(world: Worl
 
 def test_a_consumer_that_comes_while_a_classic_group_goes_is_to_come_again(world: World) -> None:
     before = world.empty_classic()
-    assert before.retire() is not None
+    assert before.give_way(lambda image, is_empty: image) is not None
     assert world.beat("a").code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

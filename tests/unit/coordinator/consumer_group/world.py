@@ -251,6 +251,7 @@ class World:
             quick=QuickGroups(),
             beside=self._beside,
             gone=self._gone,
+            turned=lambda group, image: None,
         )
         return ConsumerGroup(GROUP, around, self.incarnation)
 

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.coordinator.group.draw_groups import generated
 from kbroker.coordinator.group.group import Group
+from kbroker.coordinator.group.images import GroupImage
 from kbroker.coordinator.group.messages import Leaver
 from kbroker.coordinator.group.states import TABLE, Cell, Do, Event, GroupState
 from kbroker.errors import ErrorCode, InvariantError
@@ -240,6 +241,19 @@ def test_a_store_for_a_past_generation_is_ignored(code: ErrorCode) -> None:
     assert scene.group.roster.members[scene.a].assignment == b""
 
 
+@pytest.mark.parametrize("state", [E, P, C, S])
+def test_a_group_that_goes_on_as_one_of_another_kind(state: GroupState) -> None:
+    scene = Scene(state)
+    image = scene.group.give_way(lambda image, is_empty: image)
+    assert isinstance(image, GroupImage)
+    assert (scene.group.state, scene.group.lost) == (D, True)
+    if state is P:
+        assert scene.parked.got.code is BUSY
+    members = [] if state is E else [scene.a, scene.b]
+    assert [each.member_id for each in image.members] == members
+    assert scene.group.give_way(lambda image, is_empty: image) is None
+
+
 def _cells(*kinds: Do) -> list[tuple[GroupState, Event]]:
     return [key for key, cell in TABLE.items() if cell.do in kinds]
 
@@ -278,7 +292,7 @@ def test_every_cell_is_defined_and_every_test_above_walks_its_event() -> None:
     assert set(TABLE) == {(state, event) for state in GroupState for event in Event}
     by_hand = {
         Event.ALL_JOINED, Event.NOBODY_LEFT, Event.JOIN_TIMEOUT, Event.SYNC_TIMEOUT,
-        Event.STORED, Event.NOT_STORED, Event.KEPT,
+        Event.STORED, Event.NOT_STORED, Event.KEPT, Event.CONVERT,
     }  # fmt: skip
     assert set(WALKS) | by_hand == set(Event)
     # A cell that is no move keeps its state; DEAD is left only by a deletion that failed.
