@@ -40,6 +40,8 @@ STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are closed, on a machine that
 COORDINATORS: Final = "coordinators"
 SHORT_SESSIONS: Final = "short sessions"
 DELAY: Final = "a delay"
+MIGRATION: Final = "migration"
+NO_MIGRATION: Final = "no migration"
 # Everything is allowed to 127.0.0.1, the host of preparations; cases have hosts of their own.
 AUTHORIZER: Final = "an authorizer"
 # Whose clients log in, with delegation tokens, too; one of them may do everything.
@@ -98,6 +100,13 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
         "super.users": f"User:{SUPER_USER};User:ANONYMOUS",
         "delegation.token.secret.key": TOKEN_SECRET,
     },
+    # Where groups change their protocol, and assignments are computed at once.
+    MIGRATION: {**_ONE_NODE, "group.consumer.assignment.interval.ms": 0},
+    NO_MIGRATION: {
+        **_ONE_NODE,
+        "group.consumer.assignment.interval.ms": 0,
+        "group.consumer.migration.policy": "disabled",
+    },
     # Whose clients get quotas.
     "quotas": _ONE_NODE,
     # Whose settings are changed while it runs.
@@ -114,7 +123,9 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
 COORDINATED: Final = ("g", "t", "g:AAAAAAAAAAAAAAAAAAAAAQ:0")
 
 # How many of these kinds are awake.
-_COORDINATORS_OF: Final = {COORDINATORS: 3, SHORT_SESSIONS: 1, DELAY: 1, AUTHORIZER: 2}
+_COORDINATORS_OF: Final = {
+    COORDINATORS: 3, SHORT_SESSIONS: 1, DELAY: 1, AUTHORIZER: 2, MIGRATION: 1, NO_MIGRATION: 1,
+}  # fmt: skip
 
 Key = tuple[str, str]  # family, label
 
