@@ -53,7 +53,8 @@ NONE: Final = ErrorCode.NONE
 def check_protocols(state: GroupState, asked: JoinAsked, size_max: int) -> None:
     """Whether a member with these protocols has a place in the group, under its id or a new one;
     Refused."""
-    if asked.member_id not in state.members:
+    has_place = asked.instance_id is not None and asked.instance_id in state.static
+    if not has_place and asked.member_id not in state.members:
         check_room(state, size_max)
     if asked.protocol_type != CONSUMER or not _is_common(state, asked):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -121,11 +121,11 @@ class ConsumerGroups:
     def _take_over(self, before: Group, asked: HeartbeatAsked, answer: AnswerHeartbeat) -> None:
         """A classic group becomes a consumer group, if it may."""
         settings = self._around.settings(asked.group_id)
-        topics, now_ms = self._topics.seen(), self._around.clock.wall_ms()
+        topics = self._topics.seen()
 
         def convert(image: ClassicImage, is_empty: bool) -> Upgrade | Refusal:
             policy, size_max = settings.policy, settings.size_max
-            found = upgraded(image, topics, policy, size_max, now_ms, is_empty=is_empty)
+            found = upgraded(image, topics, policy, size_max, is_empty=is_empty)
             if isinstance(found, Upgrade) and not _has_room(found, asked, settings.size_max):
                 return FULL
             return found

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
 
 _FIRST_EPOCH: Final = 1
+_NOT_COMPUTED_MS: Final = 0  # as Apache Kafka writes it of a target that a leader has chosen
 
 
 class Policy(Enum):
@@ -84,7 +85,6 @@ def upgraded(
     topics: TopicsSeen,
     policy: Policy,
     size_max: int,
-    now_ms: int,
     *,
     is_empty: bool,
 ) -> Upgrade | Refusal:
@@ -110,7 +110,7 @@ def upgraded(
         )
     has = _held_by_each(before, given, subscriptions, topics)
     metadata_hash = topics.hash_of({name for each in subscriptions for name in each.topics})
-    changes = tuple(_changes(before, subscriptions, has, metadata_hash, now_ms))
+    changes = tuple(_changes(before, subscriptions, has, metadata_hash))
     if not fits(records_of(before.group_id, changes)):
         return Refusal("its members do not fit into one batch of the log")
     return Upgrade(before, changes)
@@ -154,7 +154,6 @@ def _changes(
     subscriptions: list[Subscription],
     has: list[dict[UUID, frozenset[int]]],
     metadata_hash: int,
-    now_ms: int,
 ) -> Iterator[Change]:
     epoch = max(before.generation, _FIRST_EPOCH)
     for member, subscription in zip(before.members, subscriptions, strict=True):
@@ -177,7 +176,7 @@ def _changes(
     yield Change(Kind.GROUP, "", GroupImage(epoch, metadata_hash))
     for member, partitions in zip(before.members, has, strict=True):
         yield Change(Kind.TARGET, member.member_id, dict(partitions))
-    yield Change(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, now_ms))
+    yield Change(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, _NOT_COMPUTED_MS))
     for member, partitions in zip(before.members, has, strict=True):
         given = {topic_id: dict.fromkeys(some, epoch) for topic_id, some in partitions.items()}
         current = CurrentImage(epoch, epoch, MemberState.STABLE, given)
