@@ -469,6 +469,14 @@ def test_a_group_that_is_too_large_for_the_way_back() -> None:
     assert world.consumer.member_count == 2
 
 
+def test_a_static_member_comes_back_to_a_full_group() -> None:
+    world = made("group.consumer.max.size=2")
+    old, epoch = static_pair(world)
+    assert world.join(needs_id=False).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.join(instance_id="i").generation == epoch
+    assert old not in world.consumer._state.members
+
+
 def test_a_way_back_that_cannot_be_written(world: MigratingWorld) -> None:
     a, b, epoch = mixed(world)
     world.log.refuses = REFUSED
