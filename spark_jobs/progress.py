@@ -274,7 +274,7 @@ def publisher(spark: SparkSession, endpoint: Endpoint) -> Publisher:
     """As the job reads."""
     if endpoint.kind == "kafka":
         return JavaPublisher(spark, endpoint.client_properties())
-    return PeerPublisher(endpoint.bootstrap)
+    return PeerPublisher(endpoint.bootstrap, endpoint.properties)
 
 
 class JavaPublisher:
@@ -335,18 +335,24 @@ class JavaPublisher:
 class PeerPublisher:
     """By our own client. One thread."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, properties: Mapping[str, str] | None = None) -> None:
+        """`properties`: of the client, for TLS and SASL."""
         self._bootstrap = bootstrap
+        self._properties = properties or {}
         self._publisher: Any = None
 
     def publish(self, values: Sequence[tuple[bytes, bytes]]) -> None:
+        from kbroker.peer.client_properties import login_of
         from kbroker.peer.messages import NewTopic
         from kbroker.peer.publisher import Publisher as PeerTopic
         from kbroker.protocol.record_batch import Record as LogRecord
 
         if self._publisher is None:
             topic = NewTopic(PROGRESS_TOPIC, configs=TOPIC_CONFIGS)
-            self._publisher = PeerTopic(self._bootstrap, topic, client_id="kbroker-spark-progress")
+            login = login_of("client properties", self._properties)
+            self._publisher = PeerTopic(
+                self._bootstrap, topic, client_id="kbroker-spark-progress", login=login
+            )
         try:
             self._publisher.send([LogRecord(key=key, value=value) for key, value in values])
         except BaseException:

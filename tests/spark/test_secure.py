@@ -14,12 +14,16 @@ from typing import Any
 
 import pytest
 
+from kbroker.cli.command_config import login_of_file
 from kbroker.cli.main import main
+from kbroker.errors import KafkaError
+from kbroker.metrics import samples
 from kbroker.peer.client import Client
-from kbroker.peer.messages import NewTopic
+from kbroker.peer.messages import LATEST_TIMESTAMP, NewTopic
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
+from kbroker.types import TopicPartition
 from lab.ports import free_port
 from perf import cli, results_table
 from perf.results import Results
@@ -27,6 +31,7 @@ from perf.results_target import made
 from spark_jobs import report
 from spark_jobs.errors import EXIT_FAILED, JobError
 from spark_jobs.report_model import Report
+from tests.clients.agents.driver import eventually
 from tests.spark.conftest import Landing
 from tests.support import reading
 from tests.support.kafka_secure import SecureKafkaBroker
@@ -204,20 +209,28 @@ class OfSecureInit(PlainBroker):
         return [*words, str(self.properties)]
 
 
+def samples_in(client: Client) -> int:
+    try:
+        places = [TopicPartition(samples.TOPIC, each) for each in client.partitions(samples.TOPIC)]
+    except KafkaError:
+        return 0
+    found = client.list_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+    return sum(each.offset for each in found.values())
+
+
 @pytest.fixture(scope="module")
 def sasl_ssl_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A kbroker that has no other listener, and has sampled itself; with a client's file."""
     directory = tmp_path_factory.mktemp("secure") / "files"
     bootstrap = f"127.0.0.1:{free_port()}"
     assert main(["secure", "init", str(directory), "--broker", bootstrap]) in (0, None)
-    with OfSecureInit(directory / "broker-1.properties") as broker:
-        broker.stop()
-        broker.overrides["metrics.topic.enable"] = "true"
-        broker.start()
-        broker.stop()  # takes the last samples
-        broker.overrides["metrics.topic.enable"] = "false"
-        broker.start()
-        yield bootstrap, directory / "client.properties"
+    file = directory / "client.properties"
+    broker = OfSecureInit(directory / "broker-1.properties")
+    broker.overrides |= {"metrics.topic.enable": "true", "metrics.topic.interval.ms": "1000"}
+    with broker:
+        with Client(bootstrap, login=login_of_file(str(file))) as client:
+            eventually(lambda: samples_in(client) > 0, "there are samples")
+        yield bootstrap, file
 
 
 @pytest.mark.parametrize("source", ["kafka", "kbroker"])
@@ -238,7 +251,7 @@ def test_a_report_of_a_cluster_that_speaks_sasl_ssl_alone(
         for table in section.tables
         if table.title.startswith("What landed")
         for row in table.rows
-        if row[0].text == "metrics"
+        if row[1].text == "metrics"
     ]
     assert landed["rows"].value
     (line,) = [each for each in file.read_text().splitlines() if each.startswith("sasl.jaas")]
