@@ -23,13 +23,12 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
 from kbroker.coordinator.txn._images cimport image_of, image_take
 from kbroker.coordinator.txn._places cimport places_free
-from kbroker.coordinator.txn._structs cimport (
-    TAKEN_AFTER_NS, TXN_NONE, TXN_ONGOING, Places, TxnImage)
+from kbroker.coordinator.txn._structs cimport TXN_NONE, TXN_ONGOING, Places, TxnImage
 from kbroker.core._limits cimport TEXT_BYTES_MAX
 from kbroker.core._lock_order cimport (
     RANK_QUEUE, kb_mutex_init, lock_ranked, try_lock_ranked, unlock_ranked)
 from kbroker.core._name_hash cimport name_hash
-from kbroker.core._sync cimport kb_now_ns, pthread_mutex_t
+from kbroker.core._sync cimport pthread_mutex_t
 from kbroker.core._table cimport (
     table_find, table_free, table_put, table_remove, table_room)
 
@@ -96,12 +95,6 @@ cdef Places* _copied(const Places* places) noexcept nogil:
     if copy != NULL:
         memcpy(copy, places, size_bytes)
     return copy
-
-
-cdef inline int _is_overdue_locked(const TxnEntry* entry) noexcept nogil:
-    # Its run has been at writes of other ids for long.
-    return (entry.pending and entry.waits_since_ns != 0
-            and kb_now_ns() - entry.waits_since_ns >= TAKEN_AFTER_NS)
 
 
 cdef inline int _state_of(const TxnEntry* entry) noexcept:
@@ -199,16 +192,10 @@ cdef class Transaction:
         ids_unlock()
 
     def take_left(self):
-        global _last_number
         cdef int left
-        _last_number += 1             # perhaps for nothing
         _lock_from_python()
         left = self.entry.left
         self.entry.left = 0
-        if _is_overdue_locked(self.entry):
-            left = 1
-            self.entry.number = _last_number
-            self.entry.waits_since_ns = 0
         ids_unlock()
         return bool(left)
 

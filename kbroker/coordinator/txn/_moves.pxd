@@ -26,8 +26,6 @@ cdef struct TxnMove:
     TxnImage after                # of a Begin or Join with places of its own
     int8_t owns_places
     int8_t fails                  # what was to be written is not in the log
-    int8_t applied
-    int64_t claimed_ns            # of an outcome
     int32_t leader_epoch          # of the shard's partition, when it was written
     Batch batch
 
@@ -53,11 +51,6 @@ cdef int transaction_holds(
 
 # The image is in the log. An outcome leaves the id pending. 0: another term has the id by now.
 cdef int move_apply(const TxnIds* ids, TxnMove* move) noexcept nogil
-# An outcome that waits for writes of other ids may be taken from its run; see _moves.pyx. Before a
-# write of its own: 0, it was taken, or its id unloaded, and `fails`. After the write it waits.
-cdef int move_begins_locked(const TxnIds* ids, TxnMove* move) noexcept nogil
-cdef void move_waits_locked(const TxnIds* ids, TxnMove* move) noexcept nogil
-cdef void move_waits(const TxnIds* ids, TxnMove* move) noexcept nogil
 # Nothing of it is in the log.
 cdef void move_let_go(const TxnIds* ids, TxnMove* move) noexcept nogil
 # An outcome was applied, and its markers are Python's from now on.

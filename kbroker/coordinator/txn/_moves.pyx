@@ -7,13 +7,6 @@
     write   the image after it (`_writes`)
     apply   the image is the id's; an outcome leaves it pending, until its Complete* is applied
 
-An outcome is one of a run, and the write of another id's record or marker may hang. While none of
-its own is under way it waits (`waits_since_ns`), and once that has lasted for TAKEN_AFTER_NS
-another thread may take it (`Transaction.take_left`): the entry gets another number, by which its
-run finds that it is not the run's any more. The client of an outcome that was not written in so
-long is answered by the run, with an error that lets it come again, and not by Python: the request
-may be older than its producer's next transaction.
-
 Everything else is for Python, and nothing has been changed then: image.py and decisions.py say what
 a move is, and this repeats it. Between claim and apply the id may have been unloaded, and loaded in
 another term; an entry has a number, so that the one that was claimed is known.
@@ -41,7 +34,6 @@ from kbroker.coordinator.txn._structs cimport (
     TxnImage,
 )
 from kbroker.core._arena cimport Arena, arena_take
-from kbroker.core._sync cimport kb_now_ns
 
 cdef enum:
     RAISES_EPOCHS = 2             # as image.py has it
@@ -127,7 +119,6 @@ cdef MoveVerdict _end_locked(
         after.last_epoch = after.epoch
         after.epoch += 1
     _claim_locked(entry, move)
-    entry.waits_since_ns = move.claimed_ns = kb_now_ns()
     return MOVE_TO_WRITE
 
 
@@ -185,27 +176,6 @@ cdef void _count_locked(TxnEnded* ended, TxnEntry* entry) noexcept nogil:
         entry.aborted += 1
 
 
-cdef int move_begins_locked(const TxnIds* ids, TxnMove* move) noexcept nogil:
-    cdef TxnEntry* entry = _claimed_locked(ids, move)
-    if entry != NULL:
-        entry.waits_since_ns = 0
-        return 1
-    move.fails = 1
-    return 0
-
-
-cdef void move_waits_locked(const TxnIds* ids, TxnMove* move) noexcept nogil:
-    cdef TxnEntry* entry = _claimed_locked(ids, move)
-    if entry != NULL:
-        entry.waits_since_ns = kb_now_ns()
-
-
-cdef void move_waits(const TxnIds* ids, TxnMove* move) noexcept nogil:
-    ids_lock()
-    move_waits_locked(ids, move)
-    ids_unlock()
-
-
 cdef int move_apply(const TxnIds* ids, TxnMove* move) noexcept nogil:
     cdef TxnEntry* entry
     cdef Places* places
@@ -218,12 +188,10 @@ cdef int move_apply(const TxnIds* ids, TxnMove* move) noexcept nogil:
         entry.pending = 1
         if move.after.state in (TXN_PREPARE_COMMIT, TXN_PREPARE_ABORT):
             entry.image.places = places  # the move's are a copy
-            entry.waits_since_ns = kb_now_ns()
             _count_locked(ids.ended, entry)
         else:
             freed = places
             entry.pending = 0
-            entry.waits_since_ns = 0
             move.owns_places = 0
         if move.after.state in (TXN_COMPLETE_COMMIT, TXN_COMPLETE_ABORT):
             entry.fence_failed = 0
@@ -241,7 +209,6 @@ cdef void move_let_go(const TxnIds* ids, TxnMove* move) noexcept nogil:
     entry = _claimed_locked(ids, move)
     if entry != NULL:
         entry.pending = 0
-        entry.waits_since_ns = 0
     ids_unlock()
     if move.owns_places:
         places_free(move.after.places)
@@ -254,5 +221,4 @@ cdef void move_leave(const TxnIds* ids, TxnMove* move) noexcept nogil:
     entry = _claimed_locked(ids, move)
     if entry != NULL:
         entry.left = 1
-        entry.waits_since_ns = 0
     ids_unlock()

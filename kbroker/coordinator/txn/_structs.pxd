@@ -28,11 +28,6 @@ cdef struct Places:
     int32_t topic_count
 
 
-# From then on another thread may take an outcome that waits with its run; see _moves.pyx.
-cdef enum:
-    TAKEN_AFTER_NS = 1000000000
-
-
 # As `TransactionImage` of image.py.
 cdef struct TxnImage:
     int64_t producer_id
@@ -53,7 +48,6 @@ cdef struct TxnEntry:
     TxnImage image                # its places are the entry's own
     int64_t number                # of this entry alone
     int64_t term                  # for which it may write to its partition; see ShardTable.term
-    int64_t waits_since_ns        # with a run whose write is of other ids; 0: it does not
     const uint8_t* name           # of those that can be found by name; else NULL
     int32_t name_length
     uint32_t hash

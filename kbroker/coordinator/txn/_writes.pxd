@@ -27,7 +27,6 @@ cdef int moves_init(RunMoves* moves, Arena* arena) noexcept nogil
 cdef void moves_add(RunMoves* moves, TxnMove* move) noexcept nogil
 
 # Builds the records of a shard's moves and appends them, in one write; then each `fails` or has its
-# leader epoch. One that fails before is left out. The partition, with a reference, if readers wait
-# there; else NULL.
+# leader epoch. The partition, with a reference, if readers wait there; else NULL.
 cdef Partition* moves_write(
     ShardMoves* moves, int version, int64_t now_ms, Arena* arena) noexcept nogil

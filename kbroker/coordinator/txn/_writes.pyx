@@ -71,8 +71,7 @@ cdef Partition* moves_write(
     cdef int32_t leader_epoch = -1
     cdef int waiting = 0
     while move != NULL:
-        if not move.fails:
-            move.fails = _build(move, version, now_ms, arena) != 0
+        move.fails = _build(move, version, now_ms, arena) != 0
         move = move.next
     shard_lock(shard)
     move = moves.first
@@ -94,7 +93,7 @@ cdef Partition* moves_write(
         _flush(partition, first)
     move = moves.first
     while move != NULL:
-        if not move.fails and (move.batch.error != 0 or move.batch.awaits_followers != 0):
+        if move.batch.error != 0 or move.batch.awaits_followers != 0:
             move.fails = 1
         move.leader_epoch = leader_epoch
         move = move.next

@@ -141,7 +141,6 @@ class TransactionCoordinator:
         elif not can_be_told(transactional_id):
             answer(ErrorCode.UNKNOWN_SERVER_ERROR, NO_PAIR)
         else:
-            self._outcomes.go_on(transactional_id)
             self._step(transactional_id, partial(self._init, pair, timeout_ms), answer)
 
     def _init(
@@ -313,10 +312,11 @@ class TransactionCoordinator:
         """Abort what is open for longer than its timeout, an id a step."""
         for known in self._in_pieces():
             for transactional_id, transaction in known:
-                self._outcomes.go_on(transactional_id)
                 if transaction.is_open:
                     time_out = partial(self._time_out, transactional_id)
                     self._step(transactional_id, time_out, _no_client)
+                else:
+                    self._outcomes.go_on(transactional_id)
             yield
         with self._lock:
             self._timeouts.end_round()

@@ -106,18 +106,15 @@ class Outcomes:
             self._call_later(pause_ms, again)
 
     def go_on(self, transactional_id: str) -> None:
-        """A handler without Python may have written an outcome, and not all that follows; or it is
-        at another id's write, which hangs, and may not have come to this one's. Its request comes
-        here; if that was lost, the next look for timeouts does. May wait for logs."""
+        """A handler without Python may have written an outcome, and not all that follows. Its
+        request comes here; if that was lost, the next look for timeouts does. May wait for logs."""
         with self._lock:
             transaction = self._known(transactional_id)
             if transaction is None or not transaction.take_left():
                 return
             image = transaction.image
-            if image is None or image.state not in PREPARED:
-                transaction.pending = False  # the outcome is not in the log
-                return
-        self.mark(transactional_id, transaction, image, may_wait=True)
+        if image is not None and image.state in PREPARED:
+            self.mark(transactional_id, transaction, image, may_wait=True)
 
     def _send_markers(
         self,

@@ -8,9 +8,7 @@
     answer    every request that has its outcome in the log
 
 Each step begins when the one before is over for all, so an outcome is in the log before its first
-marker, and its last marker before Complete*. Meanwhile the id is pending. Where one of the writes
-hangs, outcomes that are not in it may be taken from the run (`_moves`): Python goes on with them,
-and the run answers their requests with CONCURRENT_TRANSACTIONS when it comes back.
+marker, and its last marker before Complete*. Meanwhile the id is pending.
 
 Python (handlers/end_txn.py) says what the API means and is the authority; the answers here are its
 bytes. It gets, whole and in its place in the connection's order, whatever is not plainly right: a
@@ -27,24 +25,17 @@ response has the pair). Threads: the worker's own. Locks: that of the ids, a sha
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker.coordinator.runtime._shards cimport shard_error, shard_for
-from kbroker.coordinator.txn._ids cimport ids_lock, ids_unlock
 from kbroker.coordinator.txn._moves cimport (
-    MOVE_TO_WRITE, TxnMove, move_apply, move_begins_locked, move_complete, move_end, move_leave,
-    move_let_go, move_waits)
-from kbroker.coordinator.txn._structs cimport NO_PRODUCER_ID, TAKEN_AFTER_NS
-from kbroker.coordinator.txn._writes cimport (
-    RunMoves, ShardMoves, moves_add, moves_init, moves_write)
+    MOVE_TO_WRITE, TxnMove, move_apply, move_complete, move_end, move_leave, move_let_go)
+from kbroker.coordinator.txn._writes cimport RunMoves, moves_add, moves_init
 from kbroker.core._arena cimport arena_take
-from kbroker.core._atomics cimport kb_load_int
-from kbroker.core._error_codes cimport CONCURRENT_TRANSACTIONS
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport RUN_REQUESTS_MAX
 from kbroker.core._list cimport list_append
-from kbroker.core._sync cimport kb_now_ns
 from kbroker.engine.apis._txn_markers cimport TxnMarkers, markers_plan, markers_write
 from kbroker.engine.apis._txn_write cimport (
-    TxnTouched, is_set_aside, touched_add, touched_init, touched_wake, transactions_now_ms,
-    transactions_of)
+    TxnTouched, is_set_aside, touched_init, touched_wake, transactions_now_ms, transactions_of,
+    txn_write)
 from kbroker.engine.worker._answers cimport cold_push, worker_hand_over
 from kbroker.engine.worker._asked_rights cimport client_may
 from kbroker.engine.worker._charges cimport worker_answer_charged
@@ -71,13 +62,11 @@ from kbroker.protocol._cursor cimport (
     take_string,
 )
 from kbroker.protocol._versions cimport END_TXN_FLEXIBLE_SINCE
-from kbroker.replica._partition cimport Partition
 from kbroker.replica._snapshot cimport Snapshot
 
 cdef enum:
     RAISES_SINCE = 5
     RAISING_VERSION = 2           # of transactions, as the record has it
-    NO_PRODUCER_EPOCH = -1
     ANSWER_BYTES = 4 + 4 + 1 + 4 + 2 + 8 + 2 + 1
 
     PLANNED = 0
@@ -204,43 +193,15 @@ cdef int _plan_all(
 
 # --- outcome, markers, complete ------------------------------------------------------------------
 
-cdef void _write_shard(
-    HotWorker* worker, EndRun* run, ShardMoves* moves
-) noexcept nogil:
-    cdef TransactionHooks* hooks = run.hooks
-    cdef TxnMove* move = moves.first
-    cdef Partition* partition
-    ids_lock()
-    while move != NULL:
-        move_begins_locked(hooks.ids, move)
-        move = move.next
-    ids_unlock()
-    partition = moves_write(moves, kb_load_int(&hooks.value_version), run.now_ms, &worker.arena)
-    if partition != NULL:
-        touched_add(&run.touched, partition)
-    move = moves.first
-    while move != NULL:
-        if move.fails:
-            move_waits(hooks.ids, move)
-        else:
-            move.applied = <int8_t>move_apply(hooks.ids, move)
-        move = move.next
-
-
-cdef void _write(HotWorker* worker, EndRun* run, RunMoves* moves) noexcept nogil:
-    cdef int i
-    for i in range(moves.count):
-        _write_shard(worker, run, &moves.shards[i])
-
-
-cdef TxnMarkers* _outcomes_to_mark(EndRun* run) noexcept nogil:
+cdef TxnMarkers* _apply_outcomes(EndRun* run) noexcept nogil:
+    # The markers that are to be written.
     cdef EndPlan* plan = run.plans
     cdef TxnMarkers* first = NULL
     cdef TxnMarkers** place = &first
     while plan != NULL:
         if plan.move.fails:
             move_let_go(run.hooks.ids, &plan.move)
-        elif plan.move.applied:
+        elif move_apply(run.hooks.ids, &plan.move):
             plan.is_ended = 1
             plan.next_producer_id = plan.move.after.producer_id
             plan.next_epoch = plan.move.after.epoch
@@ -256,7 +217,6 @@ cdef int _gather_complete(EndRun* run, RunMoves* moves) noexcept nogil:
     while plan != NULL:
         if plan.is_ended and not plan.markers.fails:
             move_complete(&plan.move, run.now_ms)
-            plan.move.applied = 0
             plan.move.next = NULL
             moves_add(moves, &plan.move)
             count += 1
@@ -269,28 +229,29 @@ cdef void _end_all(HotWorker* worker, EndRun* run, RunMoves* moves) noexcept nog
     cdef RunMoves completes
     cdef TxnMarkers* markers
     cdef EndPlan* plan
-    _write(worker, run, moves)
-    markers = _outcomes_to_mark(run)
+    txn_write(worker, moves, &run.touched, run.now_ms)
+    markers = _apply_outcomes(run)
     if markers == NULL:
         return
-    markers_write(worker, run.hooks.ids, markers, &run.touched, run.now_ms)
+    markers_write(worker, markers, &run.touched, run.now_ms)
     if moves_init(&completes, &worker.arena) == 0 and _gather_complete(run, &completes) > 0:
-        _write(worker, run, &completes)
+        txn_write(worker, &completes, &run.touched, run.now_ms)
     else:
         completes.count = 0
     plan = run.plans
     while plan != NULL:
-        if plan.is_ended and (
-            completes.count == 0 or plan.markers.fails or plan.move.fails
-        ):
-            move_leave(run.hooks.ids, &plan.move)
-            plan.is_ended = 0
+        if plan.is_ended:
+            if completes.count == 0 or plan.markers.fails or plan.move.fails:
+                move_leave(run.hooks.ids, &plan.move)
+                plan.is_ended = 0
+            else:
+                move_apply(run.hooks.ids, &plan.move)
         plan = plan.next
 
 
 # --- answer --------------------------------------------------------------------------------------
 
-cdef void _answer(HotWorker* worker, EndPlan* plan, int16_t error) noexcept nogil:
+cdef void _answer(HotWorker* worker, EndPlan* plan) noexcept nogil:
     # Fits into the request's own bytes, so there is always room.
     cdef int version = plan.request.api_version
     cdef int flexible = version >= END_TXN_FLEXIBLE_SINCE
@@ -298,16 +259,15 @@ cdef void _answer(HotWorker* worker, EndPlan* plan, int16_t error) noexcept nogi
     cdef uint8_t* at = put_i32(head + 4, plan.correlation_id)
     at = put_no_tags(at, flexible)
     at = put_i32(at, 0)           # throttle time
-    at = put_i16(at, error)
+    at = put_i16(at, 0)
     if version >= RAISES_SINCE:
-        at = put_i64(at, plan.next_producer_id if error == 0 else NO_PRODUCER_ID)
-        at = put_i16(at, plan.next_epoch if error == 0 else NO_PRODUCER_EPOCH)
+        at = put_i64(at, plan.next_producer_id)
+        at = put_i16(at, plan.next_epoch)
     at = put_no_tags(at, flexible)
     kb_put_u32(head, <uint32_t>(at - head - 4))
     answer_bytes(plan.request, head, at - head)
     plan.request.action = ACTION_SEND
-    if error == 0:
-        kb_count(&worker.transaction_ends, 1)
+    kb_count(&worker.transaction_ends, 1)
     worker_answer_charged(worker, plan.request)
 
 
@@ -343,9 +303,7 @@ cdef void end_txn_run(HotWorker* worker, Snapshot* snapshot, Request* first) noe
     plan = run.plans
     while plan != NULL:
         if plan.is_ended:
-            _answer(worker, plan, 0)
-        elif kb_now_ns() - plan.move.claimed_ns >= TAKEN_AFTER_NS:
-            _answer(worker, plan, CONCURRENT_TRANSACTIONS)
+            _answer(worker, plan)
         else:
             cold_push(worker, plan.request, REASON_TRANSACTION)
         plan = plan.next

@@ -4,7 +4,6 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kbroker.coordinator.txn._moves cimport TxnMove
-from kbroker.coordinator.txn._structs cimport TxnIds
 from kbroker.engine.apis._txn_write cimport TxnTouched
 from kbroker.engine.worker._context cimport HotWorker
 from kbroker.log.engine._storage cimport Log
@@ -15,15 +14,14 @@ from kbroker.replica._snapshot cimport Snapshot
 
 # The marker of an outcome in one of its partitions.
 cdef struct PartitionMarker:
-    Batch batch
     Partition* partition          # in the snapshot, while it is entered
-    TxnMarkers* of
+    Batch batch
 
 
 # An outcome, and its markers.
 cdef struct TxnMarkers:
     TxnMarkers* next              # of the run
-    TxnMove* move                 # its outcome
+    const TxnMove* move           # its outcome
     Marker marker
     PartitionMarker* partitions
     int32_t count
@@ -39,5 +37,4 @@ cdef int markers_plan(
 
 # All of the run, one write for each partition; then each outcome `fails`, or has all its markers.
 cdef void markers_write(
-    HotWorker* worker, const TxnIds* ids, TxnMarkers* first, TxnTouched* touched, int64_t now_ms
-) noexcept nogil
+    HotWorker* worker, TxnMarkers* first, TxnTouched* touched, int64_t now_ms) noexcept nogil

@@ -12,10 +12,9 @@ thread, no GIL. Locks: a partition's, one at a time.
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker.coordinator.txn._ids cimport ids_lock, ids_unlock
-from kbroker.coordinator.txn._moves cimport TxnMove, move_begins_locked, move_waits_locked
+from kbroker.coordinator.txn._moves cimport TxnMove
 from kbroker.coordinator.txn._places cimport Place, PlacesWalk, places_next, places_walk
-from kbroker.coordinator.txn._structs cimport TXN_PREPARE_COMMIT, TxnIds
+from kbroker.coordinator.txn._structs cimport TXN_PREPARE_COMMIT
 from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._list cimport list_append
@@ -118,7 +117,6 @@ cdef int _gather(
     markers.marker.run = markers.marker.number = 0  # this is its only copy
     for i in range(markers.count):
         place = &markers.partitions[i]
-        place.of = markers
         marker_prepare(
             &place.batch, memory + MARKER_BYTES * <size_t>i, move.after.producer_id,
             move.after.epoch, &markers.marker, now_ms)
@@ -130,30 +128,6 @@ cdef int _gather(
         list_append(&group.first, &group.last, &place.batch, &place.batch.next,
                     "a partition's markers: nothing is after the last")
     return 0
-
-
-cdef void _begin(const TxnIds* ids, Group* group) noexcept nogil:
-    # Outcomes that another thread has by now are left out.
-    cdef Batch** place = &group.first
-    cdef PartitionMarker* marker
-    ids_lock()
-    while place[0] != NULL:
-        marker = <PartitionMarker*>place[0]
-        if move_begins_locked(ids, marker.of.move):
-            place = &place[0].next
-        else:
-            marker.of.fails = 1
-            place[0] = place[0].next
-    ids_unlock()
-
-
-cdef void _end(const TxnIds* ids, Group* group) noexcept nogil:
-    cdef Batch* batch = group.first
-    ids_lock()
-    while batch != NULL:
-        move_waits_locked(ids, (<PartitionMarker*>batch).of.move)
-        batch = batch.next
-    ids_unlock()
 
 
 cdef void _append(Group* group, TxnTouched* touched, int64_t now_ms) noexcept nogil:
@@ -173,7 +147,7 @@ cdef void _append(Group* group, TxnTouched* touched, int64_t now_ms) noexcept no
 
 
 cdef void markers_write(
-    HotWorker* worker, const TxnIds* ids, TxnMarkers* first, TxnTouched* touched, int64_t now_ms
+    HotWorker* worker, TxnMarkers* first, TxnTouched* touched, int64_t now_ms
 ) noexcept nogil:
     cdef TxnMarkers* markers = first
     cdef int64_t total = 0
@@ -193,10 +167,7 @@ cdef void markers_write(
         markers.fails = _gather(worker, markers, &table, groups, now_ms) != 0
         markers = markers.next
     for at in range(table.count):
-        _begin(ids, &groups[at])
-        if groups[at].first != NULL:
-            _append(&groups[at], touched, now_ms)
-            _end(ids, &groups[at])
+        _append(&groups[at], touched, now_ms)
     markers = first
     while markers != NULL:
         for i in range(markers.count):
