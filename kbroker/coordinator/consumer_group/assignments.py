@@ -50,14 +50,14 @@ class Question(NamedTuple):
 
 
 def question_of(state: GroupState, topics: TopicsSeen, assignors: Sequence[str]) -> Question:
-    """Members that subscribe alike share one set."""
-    sets: dict[tuple[tuple[str, ...], str], frozenset[UUID]] = {}
+    """Members that subscribe alike share one tuple."""
+    known: dict[tuple[tuple[str, ...], str], tuple[UUID, ...]] = {}
     members = []
     for member_id, member in state.members.items():
         alike = (member.topics, member.pattern)
-        ids = sets.get(alike)
+        ids = known.get(alike)
         if ids is None:
-            ids = sets[alike] = topics.ids_of(state.topics_of(member))
+            ids = known[alike] = topics.ids_in_order(state.topics_of(member))
         target = state.target_of(member_id)
         members.append(Subscriber(member_id, member.instance_id, ids, target))
     counts = topics.partition_counts(state.topics())

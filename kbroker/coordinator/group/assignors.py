@@ -16,14 +16,14 @@ partition, Apache Kafka's choice depends on the order of a hash table, and ours 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import accumulate, compress, pairwise
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.coordinator.group._shares import share_in_ranges, share_out, share_out_alike
+from kbroker.coordinator.group._topic_numbers import TopicNumbers
 
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
@@ -34,11 +34,12 @@ Assignment = dict[UUID, list[int]]  # ascending
 
 
 class Subscriber(NamedTuple):
-    """A member. Members that subscribe alike are quickest if `topics` is the same object."""
+    """A member. Members that subscribe alike are quickest if `topics` is the same object; if it is
+    not, it is a set, or the ids are in one order for all members."""
 
     member_id: str
     instance_id: str | None
-    topics: frozenset[UUID]
+    topics: Collection[UUID]
     # What it was to have last: partitions by topic.
     target: Mapping[UUID, Collection[int]]
 
@@ -55,74 +56,30 @@ def assign(
 
 
 class _Numbers:
-    """Topics and partitions by number: topics by id, partitions through all topics.
+    """Topics and partitions by number: topics in the order of their ids, partitions through all
+    topics. Those to which none of `members` subscribes have none."""
 
-    An id is compared by its object first: a UUID is slow to hash, and members that subscribe to a
-    topic mostly have the image's object of it.
-    """
+    def __init__(self, members: Sequence[Subscriber], partition_counts: Mapping[UUID, int]) -> None:
+        topics = sorted(partition_counts, key=_number)
+        collections = [member.topics for member in members]
+        self._by_topic = TopicNumbers(topics)
+        starts, subscribed, wanted = self._by_topic.subscriptions(collections)
+        if not all(wanted):
+            topics = list(compress(topics, wanted))
+            self._by_topic = TopicNumbers(topics)
+            starts, subscribed, _ = self._by_topic.subscriptions(collections)
+        # Where each member's topics begin, and these, one member's after the other's.
+        self.subscriptions: Final = (starts, subscribed)
+        counts = [partition_counts[topic] for topic in topics]
+        self.firsts: Final = array("i", accumulate(counts, initial=0))
 
-    def __init__(self, members: Iterable[Subscriber], partition_counts: Mapping[UUID, int]) -> None:
-        wanted: set[UUID] = set()
-        last: frozenset[UUID] | None = None
-        for member in members:
-            if member.topics is not last:
-                last = member.topics
-                wanted |= last
-        self.topics: Final = sorted(wanted & partition_counts.keys(), key=_number)
-        self.counts: Final = [partition_counts[topic] for topic in self.topics]
-        self.firsts: Final = array("i", accumulate(self.counts, initial=0))
-        self._by_id: Final = {topic: number for number, topic in enumerate(self.topics)}
-        # Objects that live as long as the members do.
-        self._by_object: Final[dict[int, int]] = {}
-
-    def _of(self, topics: Collection[UUID]) -> list[int]:
-        """NO_OWNER for one that does not exist, or has no subscriber."""
-        found = list(map(self._by_object.get, map(id, topics)))
-        if None in found:
-            for topic in topics:
-                if id(topic) not in self._by_object:
-                    self._by_object[id(topic)] = self._by_id.get(topic, _NO_OWNER)
-            found = list(map(self._by_object.get, map(id, topics)))
-        return cast("list[int]", found)
-
-    def last_owners(self, in_order: Iterable[Subscriber]) -> array[int]:
+    def last_owners(self, in_order: Sequence[Subscriber]) -> array[int]:
         """Of each partition, the place of the member that was to have it last."""
-        owners = array("i", [_NO_OWNER]) * self.firsts[-1]
-        for place, member in enumerate(in_order):
-            target = member.target
-            for number, partitions in zip(self._of(target.keys()), target.values(), strict=True):
-                if number != _NO_OWNER:
-                    first, count = self.firsts[number], self.counts[number]
-                    for partition in partitions:
-                        if partition < count:
-                            owners[first + partition] = place
-        return owners
+        return self._by_topic.last_owners([member.target for member in in_order], self.firsts)
 
-    def subscriptions(self, in_order: Iterable[Subscriber]) -> tuple[array[int], array[int]]:
-        """Where each member's topics begin, and these, one member's after the other's."""
-        known: dict[int, array[int]] = {}
-        starts, subscribed = array("i", [0]), array("i")
-        for member in in_order:
-            numbers = known.get(id(member.topics))
-            if numbers is None:
-                found = sorted(self._of(member.topics))
-                numbers = array("i", found[bisect_left(found, 0) :])
-                known[id(member.topics)] = numbers
-            subscribed.extend(numbers)
-            starts.append(len(subscribed))
-        return starts, subscribed
-
-    def assigned(self, owners: Sequence[int], places: Sequence[int]) -> list[Assignment]:
+    def assigned(self, owners: array[int], places: Sequence[int]) -> list[Assignment]:
         """What each member has, by the places of the members."""
-        by_place: list[Assignment] = [{} for _ in places]
-        for number, topic in enumerate(self.topics):
-            first = self.firsts[number]
-            here: dict[int, list[int]] = {}
-            for partition, place in enumerate(owners[first : self.firsts[number + 1]]):
-                if place in here:
-                    here[place].append(partition)
-                elif place != _NO_OWNER:
-                    here[place] = by_place[place][topic] = [partition]
+        by_place = self._by_topic.assigned(owners, self.firsts, len(places))
         return [by_place[place] for place in places]
 
 
@@ -134,12 +91,13 @@ def _uniform(
     members: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
 ) -> list[Assignment]:
     in_order, places = _ordered(members, lambda member: member.member_id)
-    numbers = _Numbers(in_order, partition_counts)
+    alike = _subscribe_alike(members)
+    numbers = _Numbers(in_order[:1] if alike else in_order, partition_counts)
     owners = numbers.last_owners(in_order)
-    if _subscribe_alike(members):
+    if alike:
         share_out_alike(len(members), owners)
     else:
-        share_out(numbers.firsts, *numbers.subscriptions(in_order), owners)
+        share_out(numbers.firsts, *numbers.subscriptions, owners)
     return numbers.assigned(owners, places)
 
 
@@ -147,7 +105,7 @@ def _range(members: Sequence[Subscriber], partition_counts: Mapping[UUID, int]) 
     in_order, places = _ordered(members, _place_in_range)
     numbers = _Numbers(in_order, partition_counts)
     owners = array("i", [_NO_OWNER]) * numbers.firsts[-1]
-    share_in_ranges(numbers.firsts, *numbers.subscriptions(in_order), owners)
+    share_in_ranges(numbers.firsts, *numbers.subscriptions, owners)
     return numbers.assigned(owners, places)
 
 

@@ -78,7 +78,7 @@ def assert_each_partition_once(
     assert len(given_) == len(set(given_))
     assert set(given_) == wanted
     for each, has in zip(members, assigned, strict=True):
-        assert has.keys() <= each.topics
+        assert has.keys() <= set(each.topics)
         assert all(numbers == sorted(numbers) and numbers for numbers in has.values())
 
 
