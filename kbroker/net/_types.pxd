@@ -394,7 +394,7 @@ cdef struct Processor:
     int64_t state_ns[CHANNEL_USES][CHANNEL_STATES]  # that channels were in it and have left it
     int64_t trains
     int64_t train_frames
-    int64_t turns                 # of its thread
+    int64_t turns_lent            # to handlers, while it slept
     int64_t lent_ns               # of this sleep
     RequestTimes* times[TIME_TABLES]  # atomic; by API key, made with its first answer
 
