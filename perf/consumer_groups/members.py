@@ -107,7 +107,13 @@ def settle(client: Client, members: Sequence[Member], give_up_s: float) -> None:
     begins after each has a part, all in one epoch."""
     give_up = time.monotonic() + give_up_s
     while True:
-        changed = [member.step(client) for member in members]
+        try:
+            changed = [member.step(client) for member in members]
+        except ClientError as error:
+            if error.code not in PASSING or time.monotonic() > give_up:
+                raise
+            time.sleep(READY_RETRY_S)  # its coordinator is known, and not there yet
+            continue
         alike = len({member.epoch for member in members}) == 1
         if not any(changed) and alike and all(member.owned for member in members):
             return
