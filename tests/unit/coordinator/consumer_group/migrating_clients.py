@@ -256,6 +256,9 @@ class OldConsumer(Consumer):
         if answer.waits:
             return
         self.syncing = None
+        if world.clock.monotonic_ms() - sent_ms > CAREFUL_MS:
+            self.give_up()  # the request was given up before
+            return
         if dice.random() < loses:
             self.is_to_join = True
             return
