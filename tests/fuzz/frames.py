@@ -248,7 +248,7 @@ class Run:
             result.memory_after = least(
                 lambda: message(self.metrics)[1], lambda memory: memory.kept, wanted
             )
-        result.files_after = self._settled_files(result.files_before)
+        result.files_after = self._settled_files(result.files_max())
         self.admin.close()
         return result
 

@@ -135,6 +135,12 @@ class Result:
             return 0  # no process could be asked
         return self.memory_after.kept - self.memory_warm.kept
 
+    def files_max(self) -> int:
+        """How many may be open in the end. A member that has left may be waited for, and its
+        connection stays as long (see beyond)."""
+        waiting = max(0, self.objects.get("connections", 0) - OWN_CONNECTIONS)
+        return self.files_before + FILES_LEFT_MAX + waiting
+
     def check(self) -> None:
         """Fills `failures`."""
         tally, failures = self.tally, self.failures
@@ -150,9 +156,7 @@ class Result:
         growth = self.growth()
         if growth > GROWTH_BYTES_MAX:
             failures.append(f"the memory in use grew by {growth / 1e6:.1f} MB")
-        # A member that has left may be waited for, and its connection stays as long (see beyond).
-        waiting = max(0, self.objects.get("connections", 0) - OWN_CONNECTIONS)
-        if self.files_after > self.files_before + FILES_LEFT_MAX + waiting:
+        if self.files_after > self.files_max():
             failures.append(f"{self.files_after} open files, {self.files_before} before")
         failures += [f"stays: {item}" for item in beyond(self.objects)]
         if self.neighbour is not None:
