@@ -193,19 +193,25 @@ PLANTED_IN_TRANSACTIONS: dict[str, Plant] = {
     "timeout-does-not-fence": Plant(images, "fenced", _not_fenced, 60),
     "one-epoch-for-two": Plant(images, "renewed", _the_same_epoch, 60),
     "epochs-without-end": Plant(Limits, "is_used_up", _never, 60),
-    "not-verified": Plant(BrokerTransactions, "verify", _unverified, 60, first=40),
+    "not-verified": Plant(BrokerTransactions, "verify", _unverified, 60, first=74),
     "verified-in-any": Plant(
-        TransactionCoordinator, "verify_partitions", _in_any_transaction, 60, first=25
+        TransactionCoordinator, "verify_partitions", _in_any_transaction, 60, first=30
     ),
-    "marker-before-followers": Plant(write_txn_markers, "_await_followers", _before_followers, 60),
-    "marker-written-nowhere": Plant(write_txn_markers, "_write", _nowhere, 60),
+    "marker-before-followers": Plant(
+        write_txn_markers, "_await_followers", _before_followers, 60, first=43
+    ),
+    "marker-written-nowhere": Plant(write_txn_markers, "_write", _nowhere, 60, first=25),
     "read-to-the-high-watermark": Plant(
-        transaction_clients, "fetch_committed", _to_the_high_watermark, 60
+        transaction_clients, "fetch_committed", _to_the_high_watermark, 60, first=5
     ),
-    "aborted-before-the-fetch": Plant(transaction_clients, "fetch_committed", _begun_since, 60),
-    "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60, first=80),
-    "guard-outlives-its-marker": Plant(Produces, "_append", _under_any_guard, 60),
+    "aborted-before-the-fetch": Plant(
+        transaction_clients, "fetch_committed", _begun_since, 60, first=9
+    ),
+    "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60, first=91),
+    "guard-outlives-its-marker": Plant(Produces, "_append", _under_any_guard, 60, first=26),
     # Images have to be missed while a marker is under way: one history of some thousands.
     "led-in-between": Plant(store._Gain, "goes_on", _goes_on_always, 1, first=5_100_984),
-    "added-and-not-written": Plant(TransactionCoordinator, "_written", _complete_first, 60),
+    "added-and-not-written": Plant(
+        TransactionCoordinator, "_written", _complete_first, 60, first=18
+    ),
 }
