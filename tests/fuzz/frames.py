@@ -30,9 +30,10 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
-from typing import Any, Final, NamedTuple, TypeVar
+from multiprocessing.context import SpawnProcess
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.fuzz import report
@@ -72,10 +73,20 @@ class Job(NamedTuple):
     kinds: bool = False  # sound ones are sent as hostile ones are: over all kinds of connections
 
 
-def work(job: Job, pipe: Connection) -> None:
-    """One worker process: every `step`-th block from `first_block` on."""
+def work(pipe: Connection) -> None:
+    """A worker process: one job after the other, until the pipe is closed."""
     os.nice(5)  # the broker and the neighbour go first: it is not the generator that is measured
-    maker = Maker(job.seed, job.ids)
+    makers: dict[int, Maker] = {}
+    with suppress(EOFError):
+        while True:
+            job: Job = pipe.recv()
+            if job.seed not in makers:
+                makers[job.seed] = Maker(job.seed, job.ids)
+            _work(job, makers[job.seed], pipe)
+
+
+def _work(job: Job, maker: Maker, pipe: Connection) -> None:
+    """Every `step`-th block from `first_block` on."""
     blocks = _blocks(job, maker)
     pipe.send(None)
     pipe.recv()  # all of them begin together
@@ -101,25 +112,45 @@ def _blocks(job: Job, maker: Maker) -> Iterator[list[Frame]]:
 
 
 class Workers:
-    """The jobs of one phase, in processes that have begun."""
+    """Processes that have begun and do the jobs of one phase after the other. A context manager."""
 
-    def __init__(self, jobs: list[Job]) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.frames = [0] * len(jobs)
+    def __init__(self, count: int) -> None:
+        self.frames: list[int] = []
         self.tally = Tally()
-        self._pipes = []
-        self._processes = []
-        for job in jobs:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=work, args=(job, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
+        began = [self._begun() for _ in range(count)]
+        self._pipes = [pipe for pipe, _ in began]
+        self._processes = [process for _, process in began]
+
+    def _begun(self) -> tuple[Connection, SpawnProcess]:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=work, args=(theirs,), daemon=True)
+        process.start()
+        theirs.close()
+        return ours, process
+
+    def begin(self, jobs: list[Job]) -> None:
+        """One for each process."""
+        self.frames, self.tally = [0] * len(jobs), Tally()
+        for index, process in enumerate(self._processes):
+            if not process.is_alive():  # `wait` has noted it
+                self._pipes[index], self._processes[index] = self._begun()
+        for pipe, job in zip(self._pipes, jobs, strict=True):
+            pipe.send(job)
         for pipe in self._pipes:
             pipe.recv()
         for pipe in self._pipes:
             pipe.send(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
 
     def wait(self, each_second: Callable[[int], None]) -> Tally:
         live = set(range(len(self._pipes)))
@@ -128,8 +159,6 @@ class Workers:
                 while index in live and self._pipes[index].poll(0.05):
                     self._take(index, live)
             each_second(sum(self.frames))
-        for process in self._processes:
-            process.join()
         return self.tally
 
     def _take(self, index: int, live: set[int]) -> None:
@@ -137,6 +166,7 @@ class Workers:
             message = self._pipes[index].recv()
         except EOFError:
             self.tally.fail(f"worker {index} ended without a result")
+            self._processes[index].join()
             live.discard(index)
             return
         if isinstance(message, Tally):
@@ -195,16 +225,16 @@ class Run:
         self._reported_s = 0.0
         self._counted = 0.0
 
-    def _workers(self, rate: float, **kind: Any) -> Workers:
-        return Workers(
-            [
-                Job(self.address, self.ids, self.seed, index, self.workers, rate, **kind)
-                for index in range(self.workers)
-            ]
-        )
+    def _jobs(self, rate: float, **kind: Any) -> list[Job]:
+        return [
+            Job(self.address, self.ids, self.seed, index, self.workers, rate, **kind)
+            for index in range(self.workers)
+        ]
 
-    def _sound(self, result: report.Result, phase: str, rate: float, **kind: Any) -> None:
-        workers = self._workers(rate, **kind)
+    def _sound(
+        self, workers: Workers, result: report.Result, phase: str, rate: float, **kind: Any
+    ) -> None:
+        workers.begin(self._jobs(rate, **kind))
         result.mark(phase)
         tally = workers.wait(lambda frames: None)
         result.rates[phase] = tally.frames / (time.monotonic() - result.marks[-1][1])
@@ -212,6 +242,10 @@ class Run:
         result.mark("between two phases")
 
     def run(self) -> report.Result:
+        with Workers(self.workers) as workers:
+            return self._run(workers)
+
+    def _run(self, workers: Workers) -> report.Result:
         result = report.Result(seed=self.seed)
         neighbour = Neighbour(self.address, NEIGHBOUR)
         result.mark("alone")
@@ -219,10 +253,10 @@ class Run:
         result.mark("between two phases")
         # Without a verdict no latencies are compared with those of the warm-up.
         warm_up_s = PHASE_S if self.judged else PHASE_S / 3
-        self._sound(result, report.WARM_UP, self.rate, seconds=warm_up_s)
+        self._sound(workers, result, report.WARM_UP, self.rate, seconds=warm_up_s)
         result.files_before = process_facts.open_files(self.pid)
         leavers = Leavers(self.address, self.seed)
-        workers = self._workers(self.rate, blocks=max(1, self.frames // BLOCK))
+        workers.begin(self._jobs(self.rate, blocks=max(1, self.frames // BLOCK)))
         self._started = time.monotonic()
         result.mark(report.HOSTILE)
         result.tally = workers.wait(lambda frames: self._watch(result, frames))
@@ -237,7 +271,7 @@ class Run:
         )
         if self.judged:
             rate = result.rates[report.HOSTILE] / self.workers
-            self._sound(result, report.COMPARED, rate, seconds=self.compared_s, kinds=True)
+            self._sound(workers, result, report.COMPARED, rate, seconds=self.compared_s, kinds=True)
         neighbour.stop()
         result.neighbour = neighbour
         if self.own:
