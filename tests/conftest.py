@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -88,6 +89,17 @@ def pytest_report_header() -> list[str]:
     found["jars"] = str(KAFKA.directory) if KAFKA.present() else "missing"
     found["required"] = os.environ.get("KBROKER_REQUIRE", "what is here")
     return ["client tests: " + ", ".join(f"{key} {value}" for key, value in found.items())]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The tests stay as long as the process: no garbage collection looks at them, then or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
