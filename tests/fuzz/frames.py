@@ -246,14 +246,14 @@ class Run:
             return self._run(workers)
 
     def _run(self, workers: Workers) -> report.Result:
-        result = report.Result(seed=self.seed)
+        result = report.Result(seed=self.seed, judged=self.judged)
         neighbour = Neighbour(self.address, NEIGHBOUR)
         result.mark("alone")
-        time.sleep(PHASE_S / 2)
+        # Without a verdict no latencies are compared with those of these phases.
+        phase_s = PHASE_S if self.judged else PHASE_S / 3
+        time.sleep(phase_s / 2)
         result.mark("between two phases")
-        # Without a verdict no latencies are compared with those of the warm-up.
-        warm_up_s = PHASE_S if self.judged else PHASE_S / 3
-        self._sound(workers, result, report.WARM_UP, self.rate, seconds=warm_up_s)
+        self._sound(workers, result, report.WARM_UP, self.rate, seconds=phase_s)
         result.files_before = process_facts.open_files(self.pid)
         leavers = Leavers(self.address, self.seed)
         workers.begin(self._jobs(self.rate, blocks=max(1, self.frames // BLOCK)))
@@ -266,10 +266,10 @@ class Run:
         result.took_s = time.monotonic() - self._started
         result.rates[report.HOSTILE] = result.tally.frames / result.took_s
         result.resident_warm = result.resident_warm or process_facts.resident_bytes(self.pid)
-        result.resident_after = least(
-            lambda: process_facts.resident_bytes(self.pid), int, result.resident_warm
-        )
         if self.judged:
+            result.resident_after = least(
+                lambda: process_facts.resident_bytes(self.pid), int, result.resident_warm
+            )
             rate = result.rates[report.HOSTILE] / self.workers
             self._sound(workers, result, report.COMPARED, rate, seconds=self.compared_s, kinds=True)
         neighbour.stop()
@@ -282,7 +282,8 @@ class Run:
             result.memory_after = least(
                 lambda: message(self.metrics)[1], lambda memory: memory.kept, wanted
             )
-        result.files_after = self._settled_files(result.files_max())
+        if self.judged:
+            result.files_after = self._settled_files(result.files_max())
         self.admin.close()
         return result
 
@@ -339,7 +340,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--bootstrap")
     parser.add_argument("--pid", type=int, help="of the broker at --bootstrap")
     parser.add_argument(
-        "--unjudged", dest="judged", action="store_false", help="no phase to compare latencies with"
+        "--unjudged",
+        dest="judged",
+        action="store_false",
+        help="no phase to compare latencies with, no wait until files are closed",
     )
     parser.add_argument("--metrics", help="http://host:port of its admin port")
     options = parser.parse_args()
