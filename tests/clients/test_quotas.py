@@ -30,14 +30,14 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 
 CONFIGS: Final = "kafka.admin.ConfigCommand"
 SHORT_WINDOW: Final = {"quota.window.num": 3}
-WINDOW_S: Final = 11
-MEASURED_S: Final = 12
+WINDOW_S: Final = 3
+MEASURED_S: Final = 8
 RATE: Final = 400_000  # bytes a second
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ServerProcess]:
-    with PlainBroker() as broker:
+    with PlainBroker(SHORT_WINDOW) as broker:
         yield broker
 
 
