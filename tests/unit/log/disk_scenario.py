@@ -10,6 +10,7 @@ next step follows. A crash is a copy of the directory at that moment.
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -139,6 +140,17 @@ def start(life: Life) -> tuple[LedLogManager, dict[str, LedLog]]:
     return manager, logs
 
 
+def copy_files(source: Path, target: Path) -> None:
+    """Their bytes; the log asks for no times and no rights, which take half of a whole copy."""
+    target.mkdir()
+    with os.scandir(source) as found:
+        for each in found:
+            if each.is_dir():
+                copy_files(Path(each.path), target / each.name)
+            else:
+                (target / each.name).write_bytes(Path(each.path).read_bytes())
+
+
 def live(
     life: Life, work: Work, *, crash: bool, before_end: Callable[[], object] = lambda: None
 ) -> None:
@@ -151,7 +163,7 @@ def live(
     before_end()
     left = life.directory.with_name("left")
     if crash:
-        shutil.copytree(life.directory, left)
+        copy_files(life.directory, left)
     manager.stop(as_found=crash)
     if crash:
         shutil.rmtree(life.directory)

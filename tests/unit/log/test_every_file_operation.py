@@ -21,7 +21,7 @@ import pytest
 
 from kbroker.testing.file_faults import Fault, FileFaults, Seen
 from tests.support import memory
-from tests.unit.log.disk_scenario import Life, Work, go_on, live, populate, verify
+from tests.unit.log.disk_scenario import Life, Work, copy_files, go_on, live, populate, verify
 
 # The errors that such an operation may meet; a number of bytes: it comes up short.
 ERRORS = {
@@ -57,7 +57,7 @@ def again(life: Life, directory: Path) -> Life:
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     if life.directory.exists():
-        shutil.copytree(life.directory, directory / "data")
+        copy_files(life.directory, directory / "data")
     return replace(deepcopy(life), directory=directory / "data")
 
 
