@@ -264,8 +264,8 @@ def test_made_anew_under_a_running_query(landing: Landing, send: Send, client: C
 
 
 def test_a_broker_that_is_away_is_waited_for(spark: Any, tmp_path: Path) -> None:
-    quickly = ("--kafka-option", "default.api.timeout.ms=3000",
-               "--kafka-option", "request.timeout.ms=2000")  # fmt: skip
+    quickly = ("--kafka-option", "default.api.timeout.ms=1500",
+               "--kafka-option", "request.timeout.ms=1000")  # fmt: skip
     with (
         PlainBroker(KEEPS_WHAT_IS_OLD, port=free_port()) as broker,
         Client(broker.bootstrap) as client,
