@@ -33,6 +33,7 @@ from kbroker.protocol.messages import alter_partition
 from kbroker.testing import Cluster, ClusterBroker
 from kbroker.testing.inspection import wait_until
 from kbroker.types import ApiKey
+from tests.support import ended_sessions
 from tests.unit.engine.wire import Ask, answer_in, fetch_frame
 from tests.unit.net.harness import Client, Topic, framed, header
 
@@ -196,7 +197,7 @@ def test_a_node_that_is_damaged_costs_its_topic_alone(
     intact = tree.get(path).data
     tree.set(path, data)
     old = cluster.controller()
-    old.kill9()
+    ended_sessions.kill(cluster, old)
     wait_until(lambda: cluster.controller() is not old, "another one is the controller")
     new = cluster.controller()
     line = f"topic '{name}' stays as it is, and nothing of it is changed: metadata node {path}"

@@ -11,6 +11,7 @@ from kbroker.peer.client import Client
 from kbroker.testing import Cluster, ClusterBroker
 from kbroker.testing.inspection import wait_until
 from tests.clients.agents.tools import Tool, Tools
+from tests.support import ended_sessions
 
 pytestmark = [
     pytest.mark.client, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(240),
@@ -50,7 +51,7 @@ def killed(cluster: Cluster) -> ClusterBroker:
     """One that is not the controller, with every survivor knowing what it led."""
     controller = cluster.controller()
     broker = next(each for each in cluster.brokers.values() if each is not controller)
-    broker.kill9()
+    ended_sessions.kill(cluster, broker)
     survivors = [each for each in cluster.brokers.values() if each is not broker]
     wait_until(
         lambda: all(

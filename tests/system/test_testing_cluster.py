@@ -14,6 +14,7 @@ from kbroker.peer.client import Client
 from kbroker.testing import BrokerFailed, Cluster, ClusterBroker
 from kbroker.testing.inspection import wait_until
 from kbroker.types import TopicPartition
+from tests.support import ended_sessions
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 
@@ -101,7 +102,7 @@ def test_deleted_records_do_not_come_back_with_the_next_leader(cluster: Cluster)
     name = TopicPartition("orders", 0)
     with Client(killed.bootstrap) as client:
         deleted = client.delete_records({name: -1})[name]
-    killed.kill9()
+    ended_sessions.kill(cluster, killed)
     assert deleted.error is ErrorCode.NONE and deleted.low_watermark >= 2
     wait_until(lambda: cluster.leader("orders", 0) is not killed, "another leads")
     assert values(cluster) == []

@@ -17,6 +17,7 @@ from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.testing import Cluster
 from kbroker.testing.inspection import wait_until
 from tests.clients.adapters import Confluent
+from tests.support import ended_sessions
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 
@@ -84,10 +85,10 @@ class Billing:
 
     def _kill(self, number: int) -> None:
         if number == LEADER_KILLED_IN:
-            self._cluster.leader(TOPIC, 0).kill9()
+            ended_sessions.kill(self._cluster, self._cluster.leader(TOPIC, 0))
         elif number == COORDINATOR_KILLED_IN:
             place = partition_for(ID, STATE_PARTITIONS)
-            self._cluster.leader(STATE_TOPIC, place).kill9()
+            ended_sessions.kill(self._cluster, self._cluster.leader(STATE_TOPIC, place))
 
 
 def test_each_committed_record_is_read_once(cluster: Cluster) -> None:
