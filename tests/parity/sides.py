@@ -3,8 +3,9 @@
 A setup is a set of broker settings, the same for both; a broker of it is started when the first
 case needs it and ended with the session. Node 1, one broker, everything else at its default.
 
-Cases are independent of each other, so several are held at a time; those that are `alone` come
-after the others, one by one.
+Cases are independent of each other, so several are held at a time. Those of the broker whose
+settings are changed are held beside them, one by one; others that are `alone` come after all, one
+by one.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ from tests.parity.talk import Address, Talk
 from tests.support import memory
 from tests.support.kafka import KafkaBroker
 
-AT_A_TIME: Final = 6
+AT_A_TIME: Final = 8
 # A kbroker that has held so many cases is ended, and another one begins: with thousands of topics a
 # case costs more than twice as much.
 CASES_MAX: Final = 800
 STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are closed, on a machine that may be busy
 COORDINATORS: Final = "coordinators"
 SHORT_SESSIONS: Final = "short sessions"
+ALTERED: Final = "altered"
 DELAY: Final = "a delay"
 MIGRATION: Final = "migration"
 NO_MIGRATION: Final = "no migration"
@@ -110,7 +112,7 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     # Whose clients get quotas.
     "quotas": _ONE_NODE,
     # Whose settings are changed while it runs.
-    "altered": _ONE_NODE,
+    ALTERED: _ONE_NODE,
     # The features that an operator may switch off, or make smaller.
     "closed": {
         **_ONE_NODE,
@@ -203,23 +205,34 @@ class Side:
         return _address(broker)
 
     def hold(self, cases: Iterable[tuple[str, Case]]) -> dict[Key, Held]:
-        """Hold each (family, case) with the broker of its setup."""
+        """Hold each (family, case) with the broker of its setup; outcomes in the order given."""
         todo = list(cases)
-        together = [(f, c) for f, c in todo if not c.alone]
+        altered = [each for each in todo if each[1].setup == ALTERED]
+        others = [each for each in todo if each[1].setup != ALTERED]
+        together = [each for each in others if not each[1].alone]
+        alone = [each for each in others if each[1].alone]
+        if altered:
+            self.address(ALTERED)
+        with ThreadPoolExecutor(1) as beside:
+            by_turns = beside.submit(lambda: [self._hold_one(each) for each in altered])
+            held = [*self._together(together), *map(self._hold_one, alone)]
+            held += by_turns.result()
+        keys = [(family, case.label) for family, case in together + alone + altered]
+        found = dict(zip(keys, held, strict=True))
+        return {(family, case.label): found[family, case.label] for family, case in todo}
+
+    def _together(self, cases: Sequence[tuple[str, Case]]) -> list[Held]:
         held: list[Held] = []
         with ThreadPoolExecutor(AT_A_TIME) as pool:
-            for first in range(0, len(together), self._cases_max):
-                part = together[first : first + self._cases_max]
+            for first in range(0, len(cases), self._cases_max):
+                part = cases[first : first + self._cases_max]
                 of_each = Counter(case.setup for _, case in part)
                 for setup in of_each:
                     self.address(setup)
                 held += pool.map(self._hold_one, part)
                 self._held += of_each
                 self._stop([s for s in self._brokers if self._held[s] >= self._cases_max])
-        alone = [(f, c) for f, c in todo if c.alone]
-        held += [self._hold_one(each) for each in alone]
-        keys = [(family, case.label) for family, case in together + alone]
-        return dict(zip(keys, held, strict=True))
+        return held
 
     def _hold_one(self, each: tuple[str, Case]) -> Held:
         family, case = each
