@@ -49,7 +49,8 @@ def test_commits(tmp_path: Path) -> None:
     checked(commits.report(found, plan.to_json()), "TV2 by TV1, 10 records")
 
 
-def test_batches(tmp_path: Path) -> None:
+def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "TOUCH_BYTES", 1 << 20)
     plan = pacing.PacingPlan((OURS,), 1, SECONDS, warm=False)
     found = pacing.measure(plan, tmp_path, lambda text: None)
     assert [one.kind for one in found] == list(plan.kinds)
