@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         delete_acls,
         delete_groups,
         delete_records,
+        delete_share_group_state,
         delete_topics,
         describe_acls,
         describe_client_quotas,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         heartbeat,
         incremental_alter_configs,
         init_producer_id,
+        initialize_share_group_state,
         join_group,
         leave_group,
         list_config_resources,
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
         offset_fetch,
         offset_for_leader_epoch,
         produce,
+        read_share_group_state,
+        read_share_group_state_summary,
         renew_delegation_token,
         sasl_authenticate,
         sasl_handshake,
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
         unregister_broker,
         update_features,
         update_metadata,
+        write_share_group_state,
         write_txn_markers,
     )
 
