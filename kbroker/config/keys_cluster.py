@@ -137,7 +137,7 @@ KEYS: Final = (
     Key("unstable.api.versions.enable", BOOLEAN, False,
         "Offer versions of the protocol that are still in work.", internal=True),
     Key("unstable.feature.versions.enable", BOOLEAN, False,
-        "Offer feature levels that are still in work.", internal=True),
+        "Offer feature levels that are still in work.", internal=True, supported=True),
     Key("delegation.token.secret.key", PASSWORD, None,
         "The secret, the same on all brokers, of which delegation tokens are made; unset: there are"
         " none.", supported=True),

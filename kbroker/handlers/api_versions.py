@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.group_protocols import GroupProtocol, is_served
-from kbroker.metadata.features import FEATURES, FinalizedFeatures
+from kbroker.metadata.features import FEATURES, UNSTABLE_KEY, FinalizedFeatures
 from kbroker.protocol.versions import SERVED, is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -44,8 +44,9 @@ class Listed(NamedTuple):
     protocol: GroupProtocol | None = None
 
 
-# An answer depends on these beside the version: the features, the protocols that are served.
-_Known = tuple[FinalizedFeatures, frozenset[GroupProtocol]]
+# An answer depends on these beside the version: the features, the protocols that are served, and
+# whether levels that are in work are offered.
+_Known = tuple[FinalizedFeatures, frozenset[GroupProtocol], bool]
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 _SINCE_THROTTLE_TIME: Final = 1
 _SINCE_SOFTWARE: Final = 3
@@ -65,7 +66,7 @@ class ApiVersions:
         self._protocols = {row.protocol for row in self._rows if row.protocol is not None}
         own = SERVED[ApiKey.API_VERSIONS]
         # Replaced as a whole by any thread: what they were made of, and one by version.
-        self._bodies = self._made_of((FinalizedFeatures(), frozenset()))
+        self._bodies = self._made_of((FinalizedFeatures(), frozenset(), False))
         self.unsupported_version = encode(
             0, ErrorCode.UNSUPPORTED_VERSION, [Listed(ApiKey.API_VERSIONS, own.min, own.max)]
         )
@@ -80,18 +81,22 @@ class ApiVersions:
                 request.respond(self.failure(request, ErrorCode.INVALID_REQUEST, ""))
                 return
         served = frozenset(each for each in self._protocols if is_served(services, each))
-        now = (services.controller.image.features, served)
+        now = (services.controller.image.features, served, services.config[UNSTABLE_KEY])
         known, bodies = self._bodies
         if now != known:
             known, bodies = self._bodies = self._made_of(now)
         request.respond(bodies[version])
 
     def _made_of(self, known: _Known) -> tuple[_Known, list[bytes]]:
-        features, served = known
+        features, served, unstable = known
         own = SERVED[ApiKey.API_VERSIONS]
         versions = range(own.min, own.max + 1)
         rows = [row for row in self._rows if row.protocol is None or row.protocol in served]
-        return known, [encode(version, ErrorCode.NONE, rows, features) for version in versions]
+        bodies = [
+            encode(version, ErrorCode.NONE, rows, features, unstable=unstable)
+            for version in versions
+        ]
+        return known, bodies
 
     def failure(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
         return encode(request.api_version, code, [])
@@ -102,6 +107,8 @@ def encode(
     code: ErrorCode,
     rows: Iterable[Listed],
     features: FinalizedFeatures = FinalizedFeatures(),  # noqa: B008  # it never changes
+    *,
+    unstable: bool = False,
 ) -> bytes:
     rows = list(rows)
     out = Writer(flexible=is_flexible(ApiKey.API_VERSIONS, version))
@@ -115,19 +122,21 @@ def encode(
     if version >= _SINCE_THROTTLE_TIME:
         out.int32(0)
     if version >= _SINCE_SOFTWARE and code is ErrorCode.NONE:
-        out.tags(_features(version, features))
+        out.tags(_features(version, features, unstable=unstable))
     else:
         out.tags()
     return out.getvalue()
 
 
-def _features(version: int, finalized: FinalizedFeatures) -> dict[int, bytes]:
+def _features(version: int, finalized: FinalizedFeatures, *, unstable: bool) -> dict[int, bytes]:
     """The tagged fields of them, by tag."""
     epoch = Writer(flexible=True)
     epoch.int64(finalized.epoch)
     fields = {_FINALIZED_FEATURES_EPOCH_TAG: epoch.getvalue()}
     if version >= _SINCE_LEVEL_0:
-        supported = [(each.name, each.lowest, each.highest) for each in FEATURES]
+        supported = [
+            (each.name, each.lowest, each.highest_of(unstable=unstable)) for each in FEATURES
+        ]
         fields[_SUPPORTED_FEATURES_TAG] = _levels(supported)
     if finalized.levels:
         levels = [(name, level, level) for name, level in finalized.levels.items()]

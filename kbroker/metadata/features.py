@@ -20,26 +20,33 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage
 
 GROUP_VERSION: Final = "group.version"
+SHARE_VERSION: Final = "share.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
 class Feature(NamedTuple):
     """A feature of Apache Kafka 4.3. Of a range that ends at 0, nothing is here yet. `levels` says
-    what each level above 0 changes."""
+    what each level above 0 changes. `in_work`: a level that is not finished, which brokers with
+    `unstable.feature.versions.enable` have."""
 
     name: str
     highest: int
     levels: tuple[str, ...] = ()
+    in_work: int = 0
 
     @property
     def lowest(self) -> int:
         return 0
 
+    def highest_of(self, *, unstable: bool) -> int:
+        """Of a broker with `unstable.feature.versions.enable`, or without it."""
+        return max(self.highest, self.in_work) if unstable else self.highest
+
 
 FEATURES: Final = (
     Feature("eligible.leader.replicas.version", 0),
     Feature(GROUP_VERSION, 1, ("groups of the consumer protocol are served (KIP-848)",)),
-    Feature("share.version", 0),
+    Feature(SHARE_VERSION, 0, in_work=1),
     Feature("streams.version", 0),
     Feature(
         TRANSACTION_VERSION,
@@ -62,10 +69,17 @@ class Supported(NamedTuple):
     highest: int
 
 
-# Of this kbroker, as it registers.
-SUPPORTED: Final = tuple(
-    Supported(each.name, each.lowest, each.highest) for each in FEATURES if each.highest
-)
+UNSTABLE_KEY: Final = "unstable.feature.versions.enable"
+
+
+def supported(*, unstable: bool = False) -> tuple[Supported, ...]:
+    """Of this kbroker, as it registers."""
+    return tuple(
+        Supported(each.name, each.lowest, highest)
+        for each in FEATURES
+        if (highest := each.highest_of(unstable=unstable))
+    )
+
 
 _NO_LEVELS: Final[Mapping[str, int]] = MappingProxyType({})
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.handlers import envelope
-from kbroker.metadata.features import SUPPORTED
+from kbroker.metadata.features import UNSTABLE_KEY, supported
 from kbroker.metadata.image import BrokerEndpoint, BrokerImage
 from kbroker.metadata.store.zookeeper_settings import CONNECT
 
@@ -57,7 +57,7 @@ class Advertised:
             settings = tuple(agreed_settings(config).items())
         return BrokerImage(
             node_id, host, port, rack, lossy=lossy, endpoints=endpoints, settings=settings,
-            envelope_version=envelope.VERSION, features=SUPPORTED,
+            envelope_version=envelope.VERSION, features=supported(unstable=config[UNSTABLE_KEY]),
         )  # fmt: skip
 
     def registered(self, bound: dict[str, list[tuple[str, int]]]) -> tuple[BrokerEndpoint, ...]:

@@ -27,7 +27,7 @@ from kbroker.metadata.controller.own_nodes import (
     load_formats,
     raise_formats,
 )
-from kbroker.metadata.features import FEATURE_OF, GROUP_VERSION
+from kbroker.metadata.features import FEATURE_OF, GROUP_VERSION, UNSTABLE_KEY
 from kbroker.metadata.formats import LABELS, Format, check, needed
 from kbroker.metadata.image import TRANSACTIONS_TOPIC, ClusterImage
 from kbroker.metadata.store.embedded import EmbeddedStore
@@ -112,14 +112,21 @@ def needs_transactions(image: ClusterImage) -> bool:
     return bool(image.features.levels) or TRANSACTIONS_TOPIC in image.topics
 
 
-def check_cluster(store: MetadataStore) -> None:
-    """DataDirectoryError if this kbroker cannot read what its cluster writes."""
+def check_cluster(store: MetadataStore, *, unstable: bool = False) -> None:
+    """DataDirectoryError if this kbroker cannot read what its cluster writes. `unstable`: whether
+    it has feature levels that are in work."""
     numbers, written_by = load_formats(store)
     for each, number in numbers.items():
         check(each, number, FORMATS, written_by)
     for name, level in load_features(store).levels.items():
         known = FEATURE_OF.get(name)
-        highest = 0 if known is None else known.highest
+        highest = 0 if known is None else known.highest_of(unstable=unstable)
+        if known is not None and highest < level <= known.in_work:
+            raise DataDirectoryError(
+                f"{FEATURES} has {name} at level {level}, which is in work in kbroker"
+                f" {__version__}",
+                f"set {UNSTABLE_KEY}=true, or lower the level with a broker that has it",
+            )
         if level > highest:
             raise DataDirectoryError(
                 f"{FEATURES} has {name} at level {level}, and kbroker {__version__} knows levels up"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
 from kbroker.metadata.controller import records
+from kbroker.metadata.features import UNSTABLE_KEY
 from kbroker.metadata.store.base import MetadataStore, NoNodeError
 from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore
 from kbroker.metadata.store.zookeeper_settings import CONNECT, ZooKeeperSettings
@@ -35,7 +36,7 @@ def open_store(config: BrokerConfig, data_directory: Path, cluster_id: str | Non
     """Raises a UserError that says what is wrong with the one that is configured. `cluster_id` is
     of the cluster that the data directories belong to, if they do."""
     if config[CONNECT] is None:
-        return _checked(EmbeddedStore.open(data_directory))
+        return _checked(EmbeddedStore.open(data_directory), config)
     settings = ZooKeeperSettings.of(config)
     store = open_zookeeper(settings)
     try:
@@ -49,13 +50,13 @@ def open_store(config: BrokerConfig, data_directory: Path, cluster_id: str | Non
     except BaseException:
         store.close()
         raise
-    return _checked(store)
+    return _checked(store, config)
 
 
-def _checked(store: S) -> S:
+def _checked(store: S, config: BrokerConfig) -> S:
     """A store whose formats and feature levels this kbroker knows."""
     try:
-        check_cluster(store)
+        check_cluster(store, unstable=config[UNSTABLE_KEY])
     except BaseException:
         store.close()
         raise

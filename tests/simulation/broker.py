@@ -42,7 +42,7 @@ from kbroker.metadata.controller.office_watch import OFFICE_LOOK_MS, OfficeWatch
 from kbroker.metadata.controller.parts import Listeners, Rules
 from kbroker.metadata.controller.parts import Session as ControllerSession
 from kbroker.metadata.controller.producer_ids import ProducerIdManager
-from kbroker.metadata.features import SUPPORTED
+from kbroker.metadata.features import supported
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, PartitionImage
 from kbroker.protocol.messages import controlled_shutdown
 from kbroker.replica._replica import Replica
@@ -194,7 +194,7 @@ class Running:
                 PORT,
                 lossy=self.logs.lossy,
                 envelope_version=envelope.VERSION,
-                features=SUPPORTED,
+                features=supported(),
             ),
             clock=self.clock,
             locks=lambda: [self.broker.directory.name],

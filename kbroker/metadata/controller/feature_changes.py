@@ -101,10 +101,13 @@ def _reason_not_to(image: ClusterImage, update: FeatureUpdate) -> str:
 
 def _unsupported(brokers: Mapping[int, BrokerImage], update: FeatureUpdate) -> str:
     known = FEATURE_OF.get(update.name)
-    if known is None or not known.highest:
+    # What is in work is here where a broker offers it; the others, which do not, are found below.
+    offered = any(each.name == update.name for of in brokers.values() for each in of.features)
+    highest = 0 if known is None else known.highest_of(unstable=offered)
+    if known is None or not highest:
         return "Local controller does not support this feature."
-    if update.level > known.highest:
-        return f"Local controller only supports versions {known.lowest}-{known.highest}"
+    if update.level > highest:
+        return f"Local controller only supports versions {known.lowest}-{highest}"
     for node_id, broker in sorted(brokers.items()):
         found = next((each for each in broker.features if each.name == update.name), None)
         if found is None:

@@ -47,7 +47,7 @@ from kbroker.metadata.controller.events import Charge, Reassignment
 from kbroker.metadata.controller.feature_changes import FeatureUpdate, plan_features
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.user_changes import QuotaChange, UserChange, UserResults
-from kbroker.metadata.features import SUPPORTED
+from kbroker.metadata.features import supported
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
 from kbroker.purgatory.timer import Timer
 from kbroker.security.session import ANONYMOUS, Principal
@@ -205,7 +205,7 @@ class FakeController:
         self._config = config
         self._replicas = replicas
         self.image = ClusterImage(1, CLUSTER_ID, NODE_ID).with_brokers(
-            BrokerImage(node, f"host{node}", 9000 + node, f"rack{node}", features=SUPPORTED)
+            BrokerImage(node, f"host{node}", 9000 + node, f"rack{node}", features=supported())
             for node in range(NODE_ID, NODE_ID + brokers)
         )
         self.active = True

@@ -15,12 +15,12 @@ from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.features import (
     FEATURES,
     GROUP_VERSION,
-    SUPPORTED,
     TRANSACTION_VERSION,
     FeatureLevels,
     FinalizedFeatures,
     Supported,
     first_features,
+    supported,
 )
 from kbroker.metadata.formats import Format
 from kbroker.metadata.image import BrokerImage, ClusterImage, new_uuid
@@ -30,7 +30,7 @@ UP, DOWN, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.
 
 
 def image_of(level: int, *brokers: BrokerImage, state_topic: bool = False) -> ClusterImage:
-    image = ClusterImage().with_brokers(brokers or (BrokerImage(1, features=SUPPORTED),))
+    image = ClusterImage().with_brokers(brokers or (BrokerImage(1, features=supported()),))
     if level:
         image = image.with_features(FinalizedFeatures().changed({TRANSACTION_VERSION: level}))
     if state_topic:
@@ -65,7 +65,7 @@ def test_a_level_that_is_there_is_no_change() -> None:
 def test_every_broker_must_support_the_level() -> None:
     old = BrokerImage(2)
     lower = BrokerImage(3, features=(Supported(TRANSACTION_VERSION, 0, 1),))
-    ours = BrokerImage(1, features=SUPPORTED)
+    ours = BrokerImage(1, features=supported())
     assert "Broker 2 does not support this feature." in plan(image_of(0, ours, old), 1)
     assert plan(image_of(0, ours, lower), 1) == {TRANSACTION_VERSION: 1}
     assert "Broker 3 only supports versions 0-1" in plan(image_of(0, ours, lower), 2)
@@ -137,9 +137,9 @@ def test_damaged_formats_are_refused(data: bytes) -> None:
 
 
 def test_a_registration_has_the_supported_levels() -> None:
-    data = records.encode_broker(BrokerImage(1, "h", 9, features=SUPPORTED), 0)
+    data = records.encode_broker(BrokerImage(1, "h", 9, features=supported()), 0)
     assert b'"transaction.version":{"min_version":0,"max_version":2}}' in data
-    assert records.decode_broker("/brokers/ids/1", data).features == SUPPORTED
+    assert records.decode_broker("/brokers/ids/1", data).features == supported()
     with pytest.raises(DataDirectoryError, match="no range"):
         records.decode_broker("/brokers/ids/1", data.replace(b"min_version", b"lowest"))
 

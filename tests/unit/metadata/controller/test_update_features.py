@@ -8,13 +8,13 @@ from typing import Any
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import Controller, own_nodes
 from kbroker.metadata.controller.feature_changes import FeatureUpdate, UpgradeType
-from kbroker.metadata.features import SUPPORTED, TRANSACTION_VERSION
+from kbroker.metadata.features import TRANSACTION_VERSION, supported
 from kbroker.metadata.image import BrokerImage
 from kbroker.metadata.store.embedded import EmbeddedStore
 from tests.unit.metadata.controller.brokers import Cluster, Wire, agree, follow
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
 
-OURS = BrokerImage(0, features=SUPPORTED)
+OURS = BrokerImage(0, features=supported())
 
 
 def update(
@@ -80,7 +80,7 @@ class Supporting(OneBroker):
     """A broker that registers the levels that it supports."""
 
     def start(self, store: EmbeddedStore | None = None, **options: Any) -> Controller:
-        broker = BrokerImage(self.node_id, features=SUPPORTED)
+        broker = BrokerImage(self.node_id, features=supported())
         return super().start(store, **{"broker": broker, **options})
 
 
