@@ -3,10 +3,14 @@
 A group's coordinator is the leader of its partition of `__consumer_offsets`. If that topic does not
 exist yet, the first request for a group has it made and is answered COORDINATOR_NOT_AVAILABLE,
 which means "later" and which every client retries. The same is answered while the partition has no
-leader, and for a share group, since there are none here.
+leader.
 
 The same holds for a transactional id and `__transaction_state`. Where transactions are not served,
 a transactional id is refused for good, with the reason (`transactions.py`).
+
+From v6 on brokers ask for the coordinator of a share-partition, `group:topic id:partition`: it is
+the leader of its partition of `__share_group_state`. Where share groups are not served there is
+none: COORDINATOR_NOT_AVAILABLE.
 
 Up to v3 a request asks for one key, from v4 for several, each with its own error.
 Any handler thread; holds no lock.
@@ -20,12 +24,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import denied, may_on_cluster
+from kbroker.handlers.group_protocols import SHARE as SHARE_GROUPS
+from kbroker.handlers.group_protocols import is_served
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
 from kbroker.handlers.transactions import NO_TRANSACTIONS, refusal
 from kbroker.metadata.features import TRANSACTION_VERSION, brokers_without
-from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.metadata.image import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.protocol import messages
 from kbroker.security.rights import DENIED, DENIED_WORDS, Operation, ResourceType
 
@@ -69,11 +75,14 @@ _NO_SHARES: Final = Found(
 def handle(services: Services, call: Call[Request]) -> None:
     key_type = call.message.key_type
     is_transactions = key_type == TRANSACTION and services.transactions is not None
+    is_share = key_type == SHARE and call.version >= _SINCE_SHARE
     topic = TRANSACTIONS_TOPIC if is_transactions else OFFSETS_TOPIC
+    if is_share:
+        topic = SHARE_STATE_TOPIC
     coordinators = _Coordinators(services, call.request, topic)
+    has_shares = is_share and services.share is not None and is_served(services, SHARE_GROUPS)
 
     hidden = _hidden(services, call)
-    is_share = key_type == SHARE and call.version >= _SINCE_SHARE
     no_shares = is_share and not may_on_cluster(services, call, Operation.CLUSTER_ACTION)
 
     def found(key: str) -> Found:
@@ -82,6 +91,8 @@ def handle(services: Services, call: Call[Request]) -> None:
         if key in hidden:
             return Found(DENIED[_RESOURCES[key_type]])
         if key_type == GROUP or is_transactions:
+            return coordinators.find(key)
+        if has_shares and _is_share_key(key):
             return coordinators.find(key)
         return _refuse(key_type, key, call.request)
 
@@ -127,6 +138,10 @@ class _Coordinators:
         services, creator = self._services, topic_creator(self._services)
         if self._name == OFFSETS_TOPIC:
             services.offsets_topic.ensure(creator, services.config)
+        elif self._name == SHARE_STATE_TOPIC:
+            if services.share is not None:
+                brokers = max(1, len(services.controller.image.brokers))
+                services.share.create_topic(creator, services.config, brokers)
         elif services.transactions is not None:
             image = services.controller.image
             # A broker of an earlier kbroker would serve aborted records as committed ones. Until it

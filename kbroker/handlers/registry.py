@@ -55,7 +55,7 @@ from kbroker.handlers.forwarding import (
     is_for_another,
     is_on_brokers_listener,
 )
-from kbroker.handlers.group_protocols import CONSUMER, GroupProtocol, is_served
+from kbroker.handlers.group_protocols import CONSUMER, SHARE, GroupProtocol, is_served
 from kbroker.handlers.reply import (
     Failure,
     answer_exception,
@@ -63,7 +63,7 @@ from kbroker.handlers.reply import (
     close,
     close_not_served,
 )
-from kbroker.handlers.rights import RIGHTS
+from kbroker.handlers.rights import RIGHTS, SHARE_STATE_KEYS
 from kbroker.metadata.controller.image_updates import (
     IN_SYNC_KEY,
     IN_SYNC_VERSION,
@@ -325,6 +325,11 @@ def _late_for_controller(module: str) -> ForController:
     return is_for_controller
 
 
+def _share_state(key: ApiKey) -> Api:
+    """Of share coordinators; their clients are brokers."""
+    return _api(key, _late("share_state"), protocol=SHARE)
+
+
 APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.PRODUCE, None, None, RIGHTS[ApiKey.PRODUCE], Throttle.PRODUCE, hot=True),
     Api(ApiKey.FETCH, None, None, RIGHTS[ApiKey.FETCH], Throttle.FETCH, hot=True),
@@ -466,6 +471,7 @@ APIS: Final[tuple[Api, ...]] = (
         _late_failure("group_protocols", "describe_failure"),
         protocol=CONSUMER,
     ),
+    *(_share_state(key) for key in SHARE_STATE_KEYS),
     _api(ApiKey.LIST_CONFIG_RESOURCES, _late("list_config_resources")),
     _api(ApiKey.DESCRIBE_CLUSTER, _late("cluster"), _late_failure("cluster")),
     _api(

@@ -23,6 +23,14 @@ from kbroker.security.rights import CLUSTER_NAME, Names, Operation, ResourceType
 from kbroker.types import ApiKey
 
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1  # what FindCoordinator looks for
+# Between brokers, on any listener.
+SHARE_STATE_KEYS: Final = (
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+)
 
 
 def cluster(message: Any) -> Iterable[str]:
@@ -295,6 +303,7 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
             _group(Operation.DESCRIBE, texts("group_ids")),
             _topic(Operation.DESCRIBE, in_response),
         ),
+        **dict.fromkeys(SHARE_STATE_KEYS, _whole_cluster(Operation.CLUSTER_ACTION)),
         ApiKey.LIST_CONFIG_RESOURCES: _whole_cluster(Operation.DESCRIBE_CONFIGS),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: (_topic(Operation.DESCRIBE, named("topics")),),
         # Between brokers.

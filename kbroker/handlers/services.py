@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.consumer_group.coordinator import ConsumerGroups
     from kbroker.coordinator.group.coordinator import GroupCoordinator
+    from kbroker.coordinator.share.coordinator import ShareCoordinator
+    from kbroker.coordinator.share.seams import Persister
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
     from kbroker.handlers.authentication import AuthenticationCounts
     from kbroker.handlers.delayed import Purgatories
@@ -319,6 +321,24 @@ class Transactions(Protocol):
         ...
 
 
+class Share(Protocol):
+    """What share groups need of this broker besides."""
+
+    @property
+    def coordinator(self) -> ShareCoordinator | None:
+        """Of share state; it is there when the state topic is."""
+        ...
+
+    @property
+    def persister(self) -> Persister:
+        """Asks share coordinators, here or at other brokers."""
+        ...
+
+    def create_topic(self, controller: Any, config: BrokerConfig, brokers: int) -> None:
+        """Has the state topic created, with as many replicas as there are brokers at most."""
+        ...
+
+
 def no_consumer_groups() -> ConsumerGroups:
     raise InvariantError("there are no consumer groups")
 
@@ -348,6 +368,7 @@ class Services:
     audit: AuditLog | None = None  # None: no change is recorded
     quotas: MutationQuotas | None = None  # None: there are none
     transactions: Transactions | None = None  # None: transactions are not served
+    share: Share | None = None  # None: share groups are not served
     verify_offsets: VerifyOffsets | None = None  # None: it is not verified
     # By listener; empty where none authenticates.
     authentications: Callable[[], Mapping[str, AuthenticationCounts]] = dict

@@ -107,6 +107,11 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.LIST_CONFIG_RESOURCES: _served(0, 1),
         ApiKey.UNREGISTER_BROKER: _served(0, 0),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _served(0, 0),
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: _served(0, 0),
+        ApiKey.READ_SHARE_GROUP_STATE: _served(0, 0),
+        ApiKey.WRITE_SHARE_GROUP_STATE: _served(0, 1),
+        ApiKey.DELETE_SHARE_GROUP_STATE: _served(0, 0),
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _served(0, 1),
     }
 )
 
@@ -123,6 +128,11 @@ _THROTTLE_ELSEWHERE: Final = frozenset(
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     }
 )
 _THROTTLE_LATER: Final[Mapping[int, int]] = MappingProxyType(

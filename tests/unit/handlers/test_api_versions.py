@@ -41,6 +41,7 @@ def test_lists_exactly_the_registry(version: int) -> None:
 
 
 OF_CONSUMER_GROUPS = {68: (0, 1), 69: (0, 1)}
+OF_SHARE_GROUPS = {83: (0, 0), 84: (0, 0), 85: (0, 1), 86: (0, 0), 87: (0, 1)}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -63,6 +64,25 @@ def test_apis_of_a_protocol_of_groups_are_listed_while_it_is_served(version: int
             assert not is_listed or found.items() >= OF_CONSUMER_GROUPS.items()
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_apis_of_share_groups_are_listed_by_the_level_alone(version: int) -> None:
+    others = {k.api_key for k in FakeBroker().call(ask(version)).api_keys}
+    broker = FakeBroker(overrides=["group.coordinator.rebalance.protocols=classic"])
+    image = broker.controller.image
+    broker.controller.publish(image.with_features(image.features.changed({"share.version": 1})))
+    found = {k.api_key: (k.min_version, k.max_version) for k in broker.call(ask(version)).api_keys}
+    assert {key: of for key, of in found.items() if key not in others} == OF_SHARE_GROUPS
+
+
+@pytest.mark.parametrize("unstable", [False, True])
+def test_a_level_in_work_is_offered_where_the_settings_say_so(unstable: bool) -> None:
+    broker = FakeBroker(overrides=[f"unstable.feature.versions.enable={str(unstable).lower()}"])
+    answer = broker.call(ask(4))
+    levels = {each.name: each.max_version for each in answer.supported_features}
+    assert levels["share.version"] == int(unstable)
+    assert levels["group.version"] == 1
+
+
 # The answer of a running Apache Kafka 4.3.0, key:min-max.
 KAFKA = """
 0:0-13 1:4-18 2:1-11 3:0-13 8:2-10 9:1-10 10:0-6 11:0-9 12:0-4 13:0-5 14:0-5 15:0-6 16:0-5 17:0-1
@@ -77,7 +97,7 @@ KAFKA = """
 def test_the_list_is_part_of_the_coherent_set_of_one_release() -> None:
     answer = FakeBroker().call(ask(4))
     listed = [f"{k.api_key}:{k.min_version}-{k.max_version}" for k in answer.api_keys]
-    assert len(listed) == len(SERVED) - len(OF_CONSUMER_GROUPS)
+    assert len(listed) == len(SERVED) - len(OF_CONSUMER_GROUPS) - len(OF_SHARE_GROUPS)
     assert set(listed) <= set(KAFKA.split())
 
 

@@ -11,7 +11,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registry import APIS, REGISTRY, Api, Registry, Throttle
 from kbroker.handlers.rights import RIGHTS, in_response
-from kbroker.metadata.features import first_features
+from kbroker.metadata.features import SHARE_VERSION, first_features
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Kind
 from kbroker.protocol.messages.table import Record
@@ -83,6 +83,11 @@ TABLE: Final = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: "DESCRIBE G; DESCRIBE T",
     ApiKey.LIST_CONFIG_RESOURCES: "*DESCRIBE_CONFIGS C",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "DESCRIBE T",
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: "*CLUSTER_ACTION C",
+    ApiKey.READ_SHARE_GROUP_STATE: "*CLUSTER_ACTION C",
+    ApiKey.WRITE_SHARE_GROUP_STATE: "*CLUSTER_ACTION C",
+    ApiKey.DELETE_SHARE_GROUP_STATE: "*CLUSTER_ACTION C",
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: "*CLUSTER_ACTION C",
     ApiKey.UPDATE_METADATA: "*CLUSTER_ACTION C",
     ApiKey.CONTROLLED_SHUTDOWN: "*CLUSTER_ACTION C",
     ApiKey.ALTER_PARTITION: "*CLUSTER_ACTION C",
@@ -267,7 +272,8 @@ def ask(api: Api, authorizer: Denying) -> tuple[FakeRequest, list[str]]:
     broker.services.peers = FakePeers()
     broker.services.authorizer = authorizer
     image = broker.controller.image
-    broker.controller.publish(image.with_features(first_features()))
+    levels = first_features().changed({SHARE_VERSION: 1})
+    broker.controller.publish(image.with_features(levels))
     ran: list[str] = []
 
     def run(*_: object) -> None:
