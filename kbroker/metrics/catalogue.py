@@ -13,115 +13,15 @@ Names of ours begin with `kbroker_`. Rows are in the order of the documentation.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
-from kbroker.metrics.model import Kind
+from kbroker.metrics.rows import DIALECTS, Metric, Name
+from kbroker.metrics.rows import gauge as _gauge
+from kbroker.metrics.rows import meter as _meter
+from kbroker.metrics.rows import plain as _plain
+from kbroker.metrics.rows import times as _times
 
-# In this order; the first two are on by default (`metrics.dialects`).
-DIALECTS: Final = ("canonical", "strimzi", "confluent", "kafka-ui")
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-
-_TOPIC_METRICS: Final = "kafka_server_BrokerTopicMetrics"
-
-Of = Literal["value", "rate", "rate15", "count"]
-
-
-class Name(NamedTuple):
-    """A name in one dialect, and what of a metric it shows."""
-
-    text: str
-    kind: Kind
-    of: Of = "value"
-    fixed: tuple[tuple[str, str], ...] = ()  # labels that the name adds, before the metric's own
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    key: str
-    help: str
-    unit: str
-    labels: tuple[str, ...]
-    names: dict[str, Name] = field(compare=False)
-    note: str = ""  # for the documentation: what differs from Kafka, or why it is constant
-
-    @property
-    def canonical(self) -> str:
-        return self.names["canonical"].text
-
-    @property
-    def kind(self) -> Kind:
-        """Of the canonical name."""
-        return self.names["canonical"].kind
-
-
-def _meter(
-    key: str, canonical: str, help_: str, unit: str, labels: Iterable[str] = (), note: str = "",
-) -> Metric:  # fmt: skip
-    """A canonical `...PerSec`: a rate, and its count."""
-    lower = canonical.lower()
-    mbean, _, last = canonical.rpartition("_")
-    names = {
-        "canonical": Name(canonical, "gauge", "rate"),
-        "strimzi": Name(lower.removesuffix("persec") + "_total", "counter", "count"),
-        "confluent": Name(lower, "counter", "count"),
-    }
-    if mbean == _TOPIC_METRICS:  # kafka-ui's tiles want one name, and the metric as a label
-        rate15 = Name(f"{mbean}_FifteenMinuteRate", "gauge", "rate15", (("name", last),))
-        names["kafka-ui"] = rate15
-    return Metric(key, help_, unit, tuple(labels), names, note)
-
-
-def _gauge(
-    key: str, canonical: str, help_: str, unit: str = "", labels: Iterable[str] = (),
-    note: str = "", *, confluent: str = "",
-) -> Metric:  # fmt: skip
-    """A value that goes up and down; `...Percent` is Strimzi's `..._percent`."""
-    lower = canonical.lower()
-    strimzi = lower
-    if canonical.endswith("Percent"):
-        strimzi = lower.removesuffix("percent") + "_percent"
-    return Metric(
-        key,
-        help_,
-        unit,
-        tuple(labels),
-        {
-            "canonical": Name(canonical, "gauge"),
-            "strimzi": Name(strimzi, "gauge"),
-            "confluent": Name(confluent or lower, "gauge"),
-        },
-        note,
-    )
-
-
-def _times(
-    key: str, canonical: str, help_: str, labels: Iterable[str] = (), note: str = ""
-) -> Metric:
-    """Durations in milliseconds, as quantiles with a count and a sum."""
-    lower = canonical.lower()
-    return Metric(
-        key,
-        help_,
-        "ms",
-        tuple(labels),
-        {
-            "canonical": Name(canonical, "summary"),
-            "strimzi": Name(lower, "summary"),
-            "confluent": Name(lower, "summary"),
-        },
-        note,
-    )
-
-
-def _plain(
-    kind: Kind, key: str, name: str, help_: str, unit: str = "", labels: Iterable[str] = (),
-    note: str = "",
-) -> Metric:  # fmt: skip
-    """One name in every dialect."""
-    names = {dialect: Name(name, kind) for dialect in DIALECTS if dialect != "kafka-ui"}
-    return Metric(key, help_, unit, tuple(labels), names, note)
-
 
 _TOPIC: Final = ("topic",)
 _REQUEST: Final = ("request",)
@@ -455,6 +355,27 @@ _TRANSACTIONS: Final = (
            "transactions"),
 )  # fmt: skip
 
+_SHARE_LOADS: Final = "kafka_server_share_coordinator_metrics_partition_load_time"
+
+_SHARE_GROUPS: Final = (
+    _plain("gauge", "share_states", "kbroker_share_states",
+           "Share-partitions whose state this broker keeps as their coordinator.",
+           "share-partitions"),
+    _plain("counter", "share_state_records", "kbroker_share_state_records_total",
+           "Records that this broker has written to __share_group_state.", "records"),
+    _plain("counter", "share_state_refused", "kbroker_share_state_refused_total",
+           "Requests that a state of a share-partition refused: for an old epoch, or since there is"
+           " no such state.", "requests"),
+    _plain("counter", "share_state_unwritten", "kbroker_share_state_unwritten_total",
+           "Requests whose record the log, or its followers, did not take in time.", "requests"),
+    _gauge("share_state_load_max", f"{_SHARE_LOADS}_max",
+           "The longest load of a partition of __share_group_state.", "ms", (), _SINCE_START),
+    _gauge("share_state_load_avg", f"{_SHARE_LOADS}_avg",
+           "The average load of a partition of __share_group_state.", "ms", (), _SINCE_START),
+    _plain("gauge", "share_state_waiting", "kbroker_share_state_waiting",
+           "Questions of this broker to share coordinators that are not answered.", "questions"),
+)  # fmt: skip
+
 _GROUP_MANAGER: Final = "kafka_coordinator_group_GroupMetadataManager"
 _GROUP: Final = ("consumergroup",)
 _BY_GROUP: Final = ("consumergroup", "topic", "partition")
@@ -581,6 +502,7 @@ THEMES: Final = (
     ("Topics and logs", _LOGS),
     ("Transactions", _TRANSACTIONS),
     ("Consumer groups", _GROUPS),
+    ("Share groups", _SHARE_GROUPS),
     ("Resources", _RESOURCES),
     ("The runtime", _RUNTIME),
 )

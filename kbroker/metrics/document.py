@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from kbroker.metrics.catalogue import CATALOGUE, QUANTILES, THEMES, Metric
+from kbroker.metrics.catalogue import CATALOGUE, QUANTILES, THEMES
+from kbroker.metrics.rows import Metric
 
 NAME: Final = "metrics.md"
 _NOTICE: Final = (

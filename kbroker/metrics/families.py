@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kbroker.metrics.catalogue import CATALOGUE, DIALECTS, Metric, Name
+from kbroker.metrics.catalogue import CATALOGUE
 from kbroker.metrics.model import Family, Figures, Histogram, Meter, Sample, Summary
+from kbroker.metrics.rows import DIALECTS, Metric, Name
 
 DEFAULT_DIALECTS = ("canonical", "strimzi")
 

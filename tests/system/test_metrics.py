@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.cli.main import main
-from kbroker.metrics.catalogue import CATALOGUE, DIALECTS, Metric
+from kbroker.metrics.catalogue import CATALOGUE
+from kbroker.metrics.rows import DIALECTS, Metric
 from kbroker.observe import resources
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import Confluent, Record

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from kbroker.metrics.catalogue import BY_KEY, CATALOGUE, DIALECTS
+from kbroker.metrics.catalogue import BY_KEY, CATALOGUE
 from kbroker.metrics.families import families
 from kbroker.metrics.model import Figures, Meter, Summary
+from kbroker.metrics.rows import DIALECTS
 
 FIGURES = Figures(
     1_700_000_000_000,
