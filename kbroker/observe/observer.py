@@ -31,6 +31,7 @@ from kbroker.observe import (
     quota_figures,
     replication_figures,
     resources,
+    share_figures,
     traffic_figures,
     transaction_figures,
 )
@@ -98,6 +99,7 @@ class Parts:
     controller: Callable[[], Controller | None]
     replication: Replication | None = None  # in a cluster
     transactions: OfTransactions | None = None
+    share: share_figures.OfShareGroups | None = None
     certificates: Callable[[], Mapping[str, int]] = dict
     services: Callable[[], Services | None] = lambda: None  # once there are handlers
 
@@ -274,6 +276,7 @@ class Observer:
         is_open = None if transactions is None else transactions.figures()
         yield transaction_figures.samples(rows, is_open, every_figure=every_partition)
         yield from coordinator_figures.samples(None if transactions is None else transactions.made)
+        yield share_figures.samples(self._parts.share)
         yield self._replicas(rows)
         yield self._log_dirs(rows)
         yield self._parts.log_tasks.samples()

@@ -75,6 +75,8 @@ from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.quotas import Quotas
 from kbroker.server.ready import announce, remove_ready_file
 from kbroker.server.sasl_listeners import with_sasl
+from kbroker.server.share_groups import Given as GivenToShare
+from kbroker.server.share_groups import ShareGroupsOnDemand
 from kbroker.server.tls_listeners import TlsListeners
 from kbroker.server.transactions import Given, TransactionsOnDemand
 from kbroker.types import ApiKey, TopicPartition
@@ -126,8 +128,7 @@ class Broker:
         self._replication_failures = Failures("replication")
         self._table = TopicTable()
         self._publisher = MetadataPublisher(self._table, config.listeners.names)
-        self._loop = LoopOnDemand()
-        self._timer = Timer(self._clock)
+        self._loop, self._timer = LoopOnDemand(), Timer(self._clock)
         self._purgatories = Purgatories.on(self._timer)
         self._hot = sockets.hot_path(config, self._server, self._table)
         self._groups = Groups(
@@ -151,6 +152,7 @@ class Broker:
         self._member = self._join_cluster(config)
         self._replicas = self._hold_replicas(config)
         self._transactions = self._serve_transactions()
+        self._share = self._serve_share_groups()
         self._log_tasks = LogTasks(
             self._logs, self._replicas.replicas, self._hot.wake, self._clock, lambda: self.config,
             self._logs_ready, self._member.repair if self._member else None,
@@ -167,8 +169,9 @@ class Broker:
         self._admin = AdminPort(self._serve_http, self._loop.submit)
         self._handler_failures = Failures("request handlers")
         parts = (
-            self._groups.coordinator.failures, self._transactions.failures, self._handler_failures,
-            request_failures, self._admin.failures, self._replication_failures, self._late.failures,
+            self._groups.coordinator.failures, self._transactions.failures, self._share.failures,
+            self._handler_failures, request_failures, self._admin.failures,
+            self._replication_failures, self._late.failures,
         )  # fmt: skip
         self.health = Health(self._own_threads, parts)
         informed = self._member.informed if self._member else None
@@ -200,6 +203,13 @@ class Broker:
             lambda: self.config, self._clock, self._timer.call_later, self._replica_of, self._hot,
             self._running_controller, lambda: self._services, self._loop.submit, self._scheduler,
             self._member.links if self._member else None, self._hot,
+        ))  # fmt: skip
+
+    def _serve_share_groups(self) -> ShareGroupsOnDemand:
+        return ShareGroupsOnDemand(GivenToShare(
+            lambda: self.config, self._clock, self._timer.call_later, lambda: self._replicas,
+            self._hot, self._running_controller, lambda: self._services, self._loop.submit,
+            self._scheduler, self._transactions.on_worker,
         ))  # fmt: skip
 
     def _logs_ready(self, names: Sequence[TopicPartition]) -> None:
@@ -238,6 +248,7 @@ class Broker:
             # From here on the broker serves: what is short for a moment does not end it.
             late("groups", lambda: self._groups.start(self._scheduler), self._groups.stop),
             late("transactions", self._transactions.start, self._transactions.stop),
+            late("share groups", self._share.start, self._share.stop),
             late("observer", observation.schedule, observation.stop),
             late("warm-up", self._warm_up),
             late("metrics topic", observation.start_metrics_topic, observation.stop_metrics_topic),
@@ -366,7 +377,7 @@ class Broker:
     def _show(self, image: ClusterImage) -> None:
         for part in (self._access.show, self._formats.follow, self._quotas.follow):
             part(image)
-        for coordinators in (self._groups, self._transactions):
+        for coordinators in (self._groups, self._transactions, self._share):
             coordinators.show(image)
         show = self._publisher.show
         show(image) if self._member is None else self._member.follow(image, show)
@@ -376,11 +387,13 @@ class Broker:
             self._member.replication.before(image, delta)
         self._groups.before(delta)
         self._transactions.before(delta)
+        self._share.before(delta)
         offline = self._replicas.apply(image, delta)
         if self._member is not None:
             self._member.applied(image)
         self._groups.follow(image, delta)
         self._transactions.follow(image, delta)
+        self._share.follow(image, delta)
         return offline
 
     def _stop_controller(self) -> None:
@@ -401,7 +414,7 @@ class Broker:
             peers=self._member.links if self._member else None, offsets=self._groups.table,
             groups=self._groups.coordinator, marker_written=self._groups.marker_written,
             consumer_groups=self._groups.consumer_groups, quotas=self._quotas.clients,
-            authorizer=self._access.authorizer, audit=self._access.audit,
+            authorizer=self._access.authorizer, audit=self._access.audit, share=self._share,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(
@@ -520,7 +533,7 @@ class Broker:
             purgatories=self._purgatories, controller=lambda: self._controller,
             replication=self._member.replication if self._member else None,
             transactions=self._transactions, certificates=self._tls.expiries,
-            services=lambda: self._services,
+            services=lambda: self._services, share=self._share,
         )  # fmt: skip
 
     def _warm_up(self) -> None:
@@ -540,7 +553,7 @@ class Broker:
     def _own_threads(self) -> Iterable[OwnThread | None]:
         """Those that there are now; any thread may call it."""
         yield from (self._timer.thread, self._scheduler.thread, self._access.thread)
-        yield from (*self._groups.threads, *self._transactions.threads)
+        yield from (*self._groups.threads, *self._transactions.threads, *self._share.threads)
         yield self._admin.thread
         yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread
