@@ -115,6 +115,11 @@ UNORDERED: Final[dict[tuple[str, str], str]] = {
     ("TopicData", "partitions"): "a hash table's order in Apache Kafka",
     ("OffsetDeleteResponse", "topics"): "topics that are not there come first in Apache Kafka",
     ("OffsetDeleteResponseTopic", "partitions"): "those that are not there come first",
+    **{
+        (f"{name}StateResult", "partitions"): "a hash table's order in Apache Kafka"
+        for name in ("Initialize", "Read", "Write", "Delete")
+    },
+    ("ReadStateSummaryResult", "partitions"): "a hash table's order in Apache Kafka",
 }
 # Fields that hold ids of a group's members: (structure, field).
 MEMBER_IDS: Final = frozenset(

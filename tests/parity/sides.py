@@ -39,6 +39,7 @@ AT_A_TIME: Final = 8
 CASES_MAX: Final = 800
 STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are closed, on a machine that may be busy
 COORDINATORS: Final = "coordinators"
+SHARE_GROUPS: Final = "share groups"
 SHORT_SESSIONS: Final = "short sessions"
 ALTERED: Final = "altered"
 DELAY: Final = "a delay"
@@ -69,14 +70,19 @@ _ONE_NODE: Final = {
     "group.initial.rebalance.delay.ms": 0,
     **KEEPS_WHAT_IS_OLD,
 }
+_SHARE_GROUPS: Final = {
+    **_ONE_NODE,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+}
+# Not for Apache Kafka, where share groups are not in work.
+_OF_OURS: Final = {"unstable.feature.versions.enable": True}
 SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     "default": _ONE_NODE,
     # Where the coordinators are awake; elsewhere the internal topics are not there.
-    COORDINATORS: {
-        **_ONE_NODE,
-        "share.coordinator.state.topic.replication.factor": 1,
-        "share.coordinator.state.topic.min.isr": 1,
-    },
+    COORDINATORS: _SHARE_GROUPS,
+    # Where share groups are served.
+    SHARE_GROUPS: {**_SHARE_GROUPS, **_OF_OURS},
     # Where members of groups are lost soon, and few fit into one.
     SHORT_SESSIONS: {**_ONE_NODE, "group.min.session.timeout.ms": 100, "group.max.size": 3},
     # Long enough for several to come within it, where a machine is busy.
@@ -126,7 +132,8 @@ COORDINATED: Final = ("g", "t", "g:AAAAAAAAAAAAAAAAAAAAAQ:0")
 
 # How many of these kinds are awake.
 _COORDINATORS_OF: Final = {
-    COORDINATORS: 3, SHORT_SESSIONS: 1, DELAY: 1, AUTHORIZER: 2, MIGRATION: 1, NO_MIGRATION: 1,
+    COORDINATORS: 3, SHARE_GROUPS: 3, SHORT_SESSIONS: 1, DELAY: 1, AUTHORIZER: 2, MIGRATION: 1,
+    NO_MIGRATION: 1,
 }  # fmt: skip
 
 Key = tuple[str, str]  # family, label
@@ -158,7 +165,7 @@ class Side:
 
     @classmethod
     def kafka(cls) -> Side:
-        return cls(lambda overrides, place: KafkaBroker(overrides, place), COORDINATED)
+        return cls(_kafka, COORDINATED)
 
     @classmethod
     def kbroker(cls) -> Side:
@@ -198,7 +205,11 @@ class Side:
             broker.start()
             self._brokers[setup] = broker
             self._held[setup] = 0
-            coordinated = self._coordinated[: _COORDINATORS_OF.get(setup, 0)]
+            coordinated = self._coordinated
+            if setup == SHARE_GROUPS:
+                _serve_share_groups(_address(broker))
+                coordinated = COORDINATED
+            coordinated = coordinated[: _COORDINATORS_OF.get(setup, 0)]
             _warm_up(_address(broker), coordinated, _login(setup))
             if setup == AUTHORIZER:
                 _allow_everything(_address(broker))
@@ -247,6 +258,10 @@ class Side:
         return Held(talk.steps)
 
 
+def _kafka(overrides: Mapping[str, object], place: Path) -> ServerProcess:
+    return KafkaBroker({k: v for k, v in overrides.items() if k not in _OF_OURS}, place)
+
+
 def _kbroker(overrides: Mapping[str, object], place: Path) -> ServerProcess:
     return Broker(overrides, place)
 
@@ -254,6 +269,18 @@ def _kbroker(overrides: Mapping[str, object], place: Path) -> ServerProcess:
 def _address(broker: ServerProcess) -> Address:
     host, _, port = broker.bootstrap.rpartition(":")
     return host, int(port)
+
+
+def _serve_share_groups(address: Address) -> None:
+    """As a new Apache Kafka does."""
+    talk = Talk(address, "the level of share groups")
+    level = {"feature": "share.version", "max_version_level": 1, "upgrade_type": 1}
+    try:
+        made = talk.quietly(build(ApiKey.UPDATE_FEATURES, 2, feature_updates=[level]))
+        if made.error_code.value:
+            raise AssertionError(f"no share groups: {made}")
+    finally:
+        talk.close()
 
 
 def _allow_everything(address: Address) -> None:
