@@ -2,7 +2,7 @@
 
     python -m perf.instructions [--baseline DIRECTORY] [--requests produce,fetch] [--json FILE]
 
-A count does not depend on the machine's speed, nor on what runs beside: where a bar is below 3 %
+A count does not depend on the machine's speed, nor on other processes: where a bar is below 3 %
 of the CPU of a request, this holds it. Both builds serve the same requests under callgrind, one
 after the other, each ROUNDS times COUNT requests after WARM; the least round counts, since timers
 add to the others. Spinning, and which thread serves, still differ from run to run.
@@ -96,9 +96,7 @@ def _least(broker: CountedBroker, client: Client, kind: Kind) -> float:
         frames = kind.frames(client, topic)
         for _ in range(WARM):
             line.ask(next(frames))
-        rounds = [
-            broker.count(line, [next(frames) for _ in range(COUNT)]) for _ in range(ROUNDS)
-        ]
+        rounds = [broker.count(line, [next(frames) for _ in range(COUNT)]) for _ in range(ROUNDS)]
     finally:
         line.close()
     print(f"{broker.name} {kind.key}: {', '.join(f'{one:,.0f}' for one in rounds)}",

@@ -5,7 +5,7 @@ as generation, and gets its partitions by SyncGroup, in the bytes that a leader 
 is moved by its joins alone, so a heartbeat has it join again (REBALANCE_IN_PROGRESS) when there is
 something to be had or given up:
 
-    the target is newer than its epoch   it joins, with what it owns by its subscription
+    the target is newer than its epoch   it joins, with the partitions of its subscription
     it is to give partitions up          it was given the rest, and joins without them
     all that its target lacks is free    it joins, and has it
 

@@ -13,7 +13,7 @@ consumer group reads subscriptions, since it assigns itself, and writes assignme
 | rack, or null | 3 | | |
 
 A later version is read as the last one that is known: it has the same beginning. The bytes come
-from clients and are hostile: counts and lengths are compared with what is left (`wire.Reader`).
+from clients and are hostile: counts and lengths are compared with the bytes left (`wire.Reader`).
 Pure functions; any thread. Source: the consumer's embedded protocol (KIP-429, KIP-792, KIP-881).
 """
 

@@ -271,7 +271,7 @@ class ConsumerGroup(ClassicRequests):
             self._put_out(member_id, draft, Why.SESSION_OVER)
 
     def _owed_timer(self, member_id: str, token: int) -> None:
-        self._run(partial(self._owed_over, member_id, token), None, "the time of what is owed")
+        self._run(partial(self._owed_over, member_id, token), None, "the time for an owed request")
 
     def _owed_over(self, member_id: str, token: int, draft: Draft) -> None:
         owes = self._timers.is_owed_over(member_id, token)

@@ -1,7 +1,7 @@
 """A group with members changes its protocol: a classic group as a consumer group, and back.
 
     classic -> consumer     the first member of the consumer protocol joins; the others stay as
-                            members of the classic protocol, with what their leader gave them
+                            members of the classic protocol, with their leader's assignments
     consumer -> classic     the last member of the consumer protocol goes; the others join again,
                             and one of them leads
 
@@ -124,9 +124,9 @@ def _held_by_each(
 ) -> list[dict[UUID, frozenset[int]]]:
     """What each member may read now, each partition once.
 
-    A member without an assignment, in a rebalance that had begun, may still own what it said that
-    it owns when it joined, but for what others were given since. A partition that a leader gave to
-    two members is the first one's.
+    A member without an assignment, in a rebalance that had begun, may still own the partitions that
+    it named when it joined, but for those that others were given since. A partition that a leader
+    gave to two members is the first one's.
     """
     taken: dict[UUID, set[int]] = {}
     has = [_taken(taken, topics.known(assignment.partitions)) for assignment in given]

@@ -127,8 +127,8 @@ class Steps:
         instead_of: ClassicImage | None = None,
     ) -> None:
         """`incarnation`: higher than that of every group before that had this id. `instead_of`: a
-        classic group, whose record is removed before all else is written, as one batch with what
-        its members are here."""
+        classic group, whose record is removed before all else is written, as one batch with
+        its members here."""
         self.group_id: Final = group_id
         self._around: Final = around
         self._incarnation: Final = incarnation

@@ -1,4 +1,4 @@
-"""The timers of a consumer group: a session for each member, and the time for what it owes.
+"""The timers of a consumer group: a session for each member, and the time for an owed request.
 
 A session is not a timer for each heartbeat: the timer of a member fires once in a session, looks
 when the session is over, and is set again for the rest. A session begins with each heartbeat, also
@@ -145,7 +145,7 @@ class Timers:
             timers.owe(Owes.REVOCATION, timeout_ms)
 
     def is_to_join(self, member_id: str, timeout_ms: int) -> None:
-        """A member of the classic protocol was told to join; the time runs from the first time."""
+        """A member of the classic protocol was asked to join; the time runs from the first time."""
         timers = self._members.get(member_id)
         if timers is not None and timers.owes is Owes.NOTHING:
             timers.owe(Owes.JOIN, timeout_ms)

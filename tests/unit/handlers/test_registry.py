@@ -48,6 +48,7 @@ def test_one_row_for_every_served_api() -> None:
         ApiKey.HEARTBEAT,
         ApiKey.ADD_PARTITIONS_TO_TXN,
         ApiKey.END_TXN,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ]
     for api in REGISTRY.apis:
         served = api.call is not None or (api.handle is not None and api.failure is not None)

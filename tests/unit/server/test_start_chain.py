@@ -87,6 +87,7 @@ SIGNS: dict[str, Sign] = {
     "ready file": lambda b: b._ready_file is not None and b._ready_file.exists(),
     "groups": lambda b: b._groups.loader.thread.is_alive(),
     "transactions": lambda b: b._transactions._is_started,
+    "share groups": lambda b: b._share._is_started,
     "observer": lambda b: "observer" in b._scheduler.statistics(),
     "warm-up": lambda b: b._loop.thread is not None,
     "metrics topic": lambda b: b._observation.metrics_thread is not None,

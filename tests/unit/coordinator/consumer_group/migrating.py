@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
+from kbroker.coordinator.consumer_group.beats import ShownBeat
 from kbroker.coordinator.consumer_group.coordinator import ConsumerGroups
 from kbroker.coordinator.consumer_group.embedded import assignment_bytes, assignment_of
 from kbroker.coordinator.consumer_group.group import ConsumerGroup
@@ -42,7 +43,7 @@ from kbroker.errors import ErrorCode
 from kbroker.metadata.image import ClusterImage, TopicImage
 from kbroker.protocol.wire import Writer
 from kbroker.purgatory.timer import Timer
-from tests.unit.coordinator.consumer_group.world import Log, Records, topic_of
+from tests.unit.coordinator.consumer_group.world import InC, Log, Records, topic_of
 from tests.unit.coordinator.group.world import Answer, View
 
 GROUP = "g"
@@ -147,6 +148,24 @@ class Loaded:
         return self.images[0] if self.images else None
 
 
+class BothView(View):
+    """What C would know of either kind of group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beats: dict[str, ShownBeat] = {}
+        self.heard_ms: dict[str, int] = {}
+
+    def remove_members(self, group_id: str) -> None:
+        super().remove_members(group_id)
+        self.beats.clear()
+        self.heard_ms.clear()
+
+    def generation_of(self, group_id: str) -> int:
+        published = self.published(group_id)
+        return 0 if published is None else published.generation
+
+
 class MigratingWorld:
     """One coordinator, and all around it."""
 
@@ -156,7 +175,8 @@ class MigratingWorld:
         self.clock = ManualClock(start_monotonic_ms=1_000_000)
         self.timer = Timer(self.clock)
         self.log = BothLog()
-        self.view = View()
+        self.view = BothView()
+        self.in_c = InC(self.view, self.clock)
         self.image = ClusterImage()
         self.jobs: list[Callable[[], object]] = []
         self._begin()
@@ -178,6 +198,7 @@ class MigratingWorld:
             self.view,
             self.coordinator,
             lambda: self.image,
+            self.in_c,
             self._beside,
         )
 
@@ -209,6 +230,7 @@ class MigratingWorld:
 
     def create(self, *topics: TopicImage) -> None:
         self.image = self.image.with_topics(topics).at_version(self.image.version + 1)
+        self.in_c.images += 1
 
     @property
     def group(self) -> object:
@@ -247,7 +269,12 @@ class MigratingWorld:
         asked = HeartbeatAsked(
             GROUP, member_id, epoch, client_id="client", client_host="/127.0.0.1", **how
         )
+        at_once = self.in_c.answer(asked)
+        batches = len(self.log.batches)
         self.consumers.heartbeat(asked, answer)
+        if at_once is not None:
+            assert answer.got == at_once, "C would answer something else"
+            assert len(self.log.batches) == batches, "C would change nothing"
         return answer
 
     def enter(self, member_id: str, *topics: str, **how: Any) -> HeartbeatAnswer:
@@ -319,7 +346,9 @@ class MigratingWorld:
         found = assignment_of(answer.assignment).partitions
         return {topic: sorted(some) for topic, some in found.items()}
 
-    def hear(self, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
+    def classic_beat(
+        self, member_id: str, generation: int, instance_id: str | None = None
+    ) -> ErrorCode:
         return self.coordinator.heartbeat(GROUP, member_id, instance_id, generation)
 
     def leave(self, *leavers: Leaver | str) -> LeaveAnswer:

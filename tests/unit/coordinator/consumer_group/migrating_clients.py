@@ -279,7 +279,7 @@ class OldConsumer(Consumer):
 
     def _beat(self, world: MigratingWorld, dice: random.Random, loses: float) -> None:
         now_ms = world.clock.monotonic_ms()
-        code = world.hear(self.member_id, self.generation, self.instance_id)
+        code = world.classic_beat(self.member_id, self.generation, self.instance_id)
         if dice.random() < loses:
             return
         if code is NONE:

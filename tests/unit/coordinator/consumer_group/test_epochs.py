@@ -98,7 +98,7 @@ def test_a_classic_group_in_its_last_generation(world: MigratingWorld) -> None:
     world.fail_over()
     assert world.enter("c").epoch == 2
     assert owned(world.consumer._state, a) == {T: [0, 1, 2, 3]}
-    assert world.hear(a, EPOCH_MAX) is ErrorCode.ILLEGAL_GENERATION
+    assert world.classic_beat(a, EPOCH_MAX) is ErrorCode.ILLEGAL_GENERATION
     assert rejoined(world, a)[0] == 2
 
 
@@ -111,4 +111,4 @@ def test_a_generation_that_is_no_epoch(world: MigratingWorld, generation: int) -
     world.log.batches.append([record])
     world.fail_over()
     assert world.enter("c").epoch == 2
-    assert world.hear(a, generation) is ErrorCode.ILLEGAL_GENERATION
+    assert world.classic_beat(a, generation) is ErrorCode.ILLEGAL_GENERATION

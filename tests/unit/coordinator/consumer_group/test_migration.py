@@ -56,17 +56,17 @@ def test_a_classic_group_is_a_consumer_group_when_its_first_consumer_joins(
     assert records[0] == "-CLASSIC"
     assert records.count("MEMBER") == 3
     assert records[-1] == "CURRENT_OF_MEMBER"
-    assert world.hear(a, generation) is AGAIN
+    assert world.classic_beat(a, generation) is AGAIN
     # It gives all up before it joins, so it has its target at once.
     assert rejoined(world, a)[0] == generation + 1
     assert rejoined(world, b)[0] == generation + 1
-    assert world.hear(a, generation + 1) is NONE
+    assert world.classic_beat(a, generation + 1) is NONE
     assert len(world.beat("c", generation + 1).assignment[T]) == 1  # type: ignore[index]
     assert world.consumer.state is ConsumerGroupState.STABLE
     assert world.is_as_logged
 
 
-def test_a_member_that_keeps_what_it_has_gives_up_the_rest_first(world: MigratingWorld) -> None:
+def test_a_member_gives_up_partitions_before_it_gets_others(world: MigratingWorld) -> None:
     protocols = (("cooperative-sticky", subscription("t")),)
     (a,) = world.stable({"t": [0, 1, 2, 3]}, protocols=protocols)
     epoch = world.enter("c").epoch
@@ -76,21 +76,21 @@ def test_a_member_that_keeps_what_it_has_gives_up_the_rest_first(world: Migratin
     kept = world.given(a, epoch - 1)["t"]
     assert len(kept) == 2
     assert world.beat("c", epoch).assignment is None
-    assert world.hear(a, epoch - 1) is AGAIN
+    assert world.classic_beat(a, epoch - 1) is AGAIN
     owns = (("cooperative-sticky", subscription("t", owned={"t": kept})),)
     assert world.join(a, owns).generation == epoch
     assert world.given(a, epoch)["t"] == kept
     assert world.beat("c", epoch).assignment == {T: frozenset({0, 1, 2, 3} - set(kept))}
 
 
-def test_a_member_is_to_join_when_what_it_lacks_is_free(world: MigratingWorld) -> None:
+def test_a_member_is_to_join_when_its_other_partitions_are_free(world: MigratingWorld) -> None:
     a, b = world.stable({"t": [0, 1]}, {"t": [2, 3]})
     epoch = world.enter("c").epoch
     rejoined(world, a)
     rejoined(world, b)
     world.beat("c", epoch)
     assert world.leave(b).members == (NONE,)
-    assert world.hear(a, epoch) is AGAIN
+    assert world.classic_beat(a, epoch) is AGAIN
     assert rejoined(world, a)[0] == epoch + 1
     assert world.beat("c", epoch).epoch == epoch + 1
     assert world.consumer.state is ConsumerGroupState.STABLE
@@ -110,7 +110,7 @@ def test_requests_that_wait_in_the_classic_group_are_to_come_again(world: Migrat
     assert {a, b, "c", new.member_id} == set(world.consumer._state.members)
 
 
-def test_a_member_without_an_assignment_may_own_what_it_said(world: MigratingWorld) -> None:
+def test_a_member_without_an_assignment_may_own_its_subscription(world: MigratingWorld) -> None:
     """Its group was forming a generation, which was given up."""
     owns = (("cooperative-sticky", subscription("t", owned={"t": [0, 1]})),)
     (a,) = world.stable({"t": [0, 1]}, protocols=owns)
@@ -136,7 +136,7 @@ def test_a_policy_may_forbid_it(policy: str) -> None:
     assert answer.message == (
         "Cannot upgrade classic group g to consumer group because online upgrade is disabled."
     )
-    assert world.hear(a, generation) is NONE
+    assert world.classic_beat(a, generation) is NONE
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_group_that_is_too_large_stays() -> None:
     world = made("group.consumer.max.size=1")
     (a,) = world.stable({"t": [0]})
     assert world.enter("c").code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert world.hear(a, world.classic.generation) is NONE
+    assert world.classic_beat(a, world.classic.generation) is NONE
     assert world.enter(a).code is NONE  # it is that member, of the other protocol now
 
 
@@ -187,14 +187,14 @@ def test_members_that_do_not_fit_into_one_batch_stay(world: MigratingWorld) -> N
     assert world.classic.state is GroupState.STABLE
 
 
-def test_what_cannot_be_written_leaves_the_classic_group(world: MigratingWorld) -> None:
+def test_a_write_that_fails_leaves_the_classic_group(world: MigratingWorld) -> None:
     a, b = world.stable({"t": [0, 1]}, {"t": [2, 3]})
     generation = world.classic.generation
     world.log.refuses = REFUSED
     assert world.enter("c").code is REFUSED
     world.log.refuses = NONE
     assert world.classic.state is GroupState.PREPARING_REBALANCE
-    assert [world.hear(each, generation) for each in (a, b)] == [AGAIN, AGAIN]
+    assert [world.classic_beat(each, generation) for each in (a, b)] == [AGAIN, AGAIN]
     first, second = world.ask_to_join(a), world.ask_to_join(b)
     assert first.got.generation == second.got.generation == generation + 1
     assert world.enter("c").code is NONE
@@ -211,7 +211,7 @@ def test_an_error_in_the_conversion_costs_no_member(
 
     monkeypatch.setattr("kbroker.coordinator.consumer_group.coordinator.upgraded", fails)
     assert world.enter("c").code is REFUSED
-    assert world.hear(a, world.classic.generation) is NONE
+    assert world.classic_beat(a, world.classic.generation) is NONE
 
 
 # --- members of the classic protocol in a consumer group ---
@@ -236,7 +236,7 @@ def test_a_new_member_of_the_classic_protocol(world: MigratingWorld) -> None:
     assert (joined.code, joined.generation, joined.protocol) == (NONE, epoch + 1, "range")
     assert world.given(new.member_id, epoch + 1) == {}
     for each in (a, b):
-        assert world.hear(each, epoch) is AGAIN
+        assert world.classic_beat(each, epoch) is AGAIN
         rejoined(world, each)
     world.beat("c", epoch)
     world.beat("c", epoch, owned={})
@@ -250,16 +250,16 @@ def test_protocols_that_the_others_do_not_have(world: MigratingWorld) -> None:
     assert world.join(protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     malformed = (("range", b"\0"),)
     assert world.join(a, malformed).code is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert world.hear(a, epoch) is NONE
+    assert world.classic_beat(a, epoch) is NONE
 
 
 def test_requests_that_do_not_fit(world: MigratingWorld) -> None:
     a, _, epoch = mixed(world)
     unknown, other = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION
-    assert world.hear("x", epoch) is unknown
-    assert world.hear("c", epoch) is unknown
-    assert world.hear(a, epoch - 1) is other
-    assert world.hear(a, epoch, "i") is unknown
+    assert world.classic_beat("x", epoch) is unknown
+    assert world.classic_beat("c", epoch) is unknown
+    assert world.classic_beat(a, epoch - 1) is other
+    assert world.classic_beat(a, epoch, "i") is unknown
     assert world.sync("x", epoch).code is unknown
     assert world.sync("c", epoch).code is unknown
     assert world.sync(a, epoch + 1).code is other
@@ -275,7 +275,7 @@ def test_a_sync_while_a_newer_target_is_there(world: MigratingWorld) -> None:
     assert world.sync(a, epoch).code is AGAIN
 
 
-@pytest.mark.parametrize("how", ["told to join", "joined"])
+@pytest.mark.parametrize("how", ["asked to join", "joined"])
 def test_a_member_that_owes_something_for_too_long_goes(world: MigratingWorld, how: str) -> None:
     a, b, epoch = mixed(world)
     world.enter("d")
@@ -283,7 +283,7 @@ def test_a_member_that_owes_something_for_too_long_goes(world: MigratingWorld, h
         epoch = world.join(a).generation
     passed = 0
     while passed <= REBALANCE_MS + 10_000:
-        said = world.hear(a, epoch)
+        said = world.classic_beat(a, epoch)
         assert said is not ErrorCode.UNKNOWN_MEMBER_ID or passed >= REBALANCE_MS - 10_000
         rejoined(world, b)
         for each in ("c", "d"):
@@ -298,7 +298,7 @@ def test_each_member_has_the_session_of_its_own(world: MigratingWorld) -> None:
     a, _ = world.stable({"t": [0, 1]}, {"t": [2, 3]}, session_timeout_ms=10_000)
     epoch = world.enter("c").epoch
     world.pass_ms(9_000)
-    world.hear(a, epoch - 1)
+    world.classic_beat(a, epoch - 1)
     world.pass_ms(2_000)
     assert set(world.consumer._state.members) == {a, "c"}
     world.fail_over()
@@ -328,7 +328,7 @@ def test_commits_of_a_classic_member(world: MigratingWorld) -> None:
 def test_topics_that_grow_are_seen_by_heartbeats_of_classic_members(world: MigratingWorld) -> None:
     a, _, epoch = mixed(world)
     world.create(topic_of("t", 8))
-    assert world.hear(a, epoch) is AGAIN
+    assert world.classic_beat(a, epoch) is AGAIN
     assert len(rejoined(world, a)[1]) >= 2
 
 
@@ -339,7 +339,7 @@ def test_a_member_changes_its_protocol_under_its_id(world: MigratingWorld) -> No
     assert (answer.code, answer.epoch) == (NONE, epoch)
     assert world.consumer._state.members[a].classic is None
     assert owned(world.consumer._state, a) == before
-    assert world.hear(a, epoch) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.classic_beat(a, epoch) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # --- static members ---
@@ -363,8 +363,8 @@ def test_a_static_member_goes_on_with_the_other_protocol(world: MigratingWorld) 
     answer = world.enter("new", instance_id="i")
     assert (answer.code, answer.epoch) == (NONE, epoch)
     assert owned(world.consumer._state, "new") == had
-    assert world.hear(old, epoch, "i") is ErrorCode.FENCED_INSTANCE_ID
-    assert world.hear(old, epoch) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.classic_beat(old, epoch, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert world.classic_beat(old, epoch) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_static_member_that_comes_back_by_the_classic_protocol(world: MigratingWorld) -> None:
@@ -389,7 +389,7 @@ def test_the_last_consumer_is_replaced_by_a_classic_member(world: MigratingWorld
     assert world.classic.state is GroupState.STABLE
     assert world.classic.generation == epoch
     assert world.given(joined.member_id, epoch, instance_id="i") == {"t": had}
-    assert world.hear(a, epoch) is NONE
+    assert world.classic_beat(a, epoch) is NONE
     assert world.loaded().state is None
     world.fail_over()
     assert world.classic.state is GroupState.STABLE
@@ -410,7 +410,7 @@ def test_a_group_whose_last_consumer_goes_is_a_classic_one(world: MigratingWorld
             world.pass_ms(10_000)
             if isinstance(world.group, Group):
                 break
-            assert world.hear(a, epoch) is world.hear(b, epoch) is NONE
+            assert world.classic_beat(a, epoch) is world.classic_beat(b, epoch) is NONE
     group = world.classic
     assert group.state is GroupState.PREPARING_REBALANCE
     assert group.generation == epoch
@@ -419,7 +419,7 @@ def test_a_group_whose_last_consumer_goes_is_a_classic_one(world: MigratingWorld
     assert set(records[:-1]) == {
         "-CURRENT_OF_MEMBER", "-TARGET_OF_MEMBER", "-TARGET", "-MEMBER", "-GROUP"}  # fmt: skip
     assert world.loaded().state is None
-    assert world.hear(a, epoch) is AGAIN
+    assert world.classic_beat(a, epoch) is AGAIN
     first, second = world.ask_to_join(a), world.ask_to_join(b)
     assert first.got.generation == second.got.generation == epoch + 1
     assert first.got.leader in (a, b)
@@ -436,7 +436,7 @@ def test_there_and_back_again_and_there(world: MigratingWorld) -> None:
     assert owned(world.consumer._state, a) == had
 
 
-def test_what_is_to_be_given_up_is_not_free_meanwhile(world: MigratingWorld) -> None:
+def test_partitions_to_be_given_up_are_not_free_meanwhile(world: MigratingWorld) -> None:
     protocols = (("cooperative-sticky", subscription("t")),)
     (a,) = world.stable({"t": [0, 1, 2, 3]}, protocols=protocols)
     epoch = world.enter("c").epoch
@@ -456,7 +456,7 @@ def test_a_policy_may_forbid_the_way_back(policy: str) -> None:
         world.config = made("group.consumer.migration.policy=disabled").config
     assert world.beat("c", -1).code is NONE
     for each in (a, b):
-        assert world.hear(each, epoch) is AGAIN
+        assert world.classic_beat(each, epoch) is AGAIN
         rejoined(world, each)
     assert world.consumer.state is ConsumerGroupState.STABLE
 
@@ -484,12 +484,12 @@ def test_a_way_back_that_cannot_be_written(world: MigratingWorld) -> None:
     world.log.refuses = NONE
     assert world.consumer.member_count == 3
     assert world.is_as_logged
-    assert [world.hear(each, epoch) for each in (a, b)] == [NONE, NONE]
+    assert [world.classic_beat(each, epoch) for each in (a, b)] == [NONE, NONE]
     # Sessions go on: the member is lost in the end, and then it can be written.
     for _ in range(5):
         world.pass_ms(10_000)
         for each in (a, b):
-            world.hear(each, epoch)
+            world.classic_beat(each, epoch)
     assert world.classic.state is GroupState.PREPARING_REBALANCE
 
 
@@ -500,7 +500,7 @@ def test_requests_while_the_way_back_is_being_written(world: MigratingWorld) -> 
     seen: list[ErrorCode] = []
 
     def meanwhile(_: object) -> None:
-        seen.append(world.hear(a, epoch))
+        seen.append(world.classic_beat(a, epoch))
         seen.append(world.coordinator.fetch_error(GROUP, a, epoch))
         asked.append(world.ask_to_join(a))
         asked.append(world.ask_to_sync(a, epoch))
@@ -511,7 +511,7 @@ def test_requests_while_the_way_back_is_being_written(world: MigratingWorld) -> 
     assert {*seen, *(each.got.code for each in asked)} == {REFUSED}
     world.log.on_append = lambda _: None
     assert group.lost
-    assert world.hear(a, epoch) is AGAIN
+    assert world.classic_beat(a, epoch) is AGAIN
 
 
 def test_another_coordinator_has_the_members_join_too(world: MigratingWorld) -> None:
@@ -520,7 +520,7 @@ def test_another_coordinator_has_the_members_join_too(world: MigratingWorld) -> 
     world.beat("c", -1)
     world.fail_over()
     assert world.classic.state is GroupState.PREPARING_REBALANCE
-    assert [world.hear(each, epoch) for each in (a, b)] == [AGAIN, AGAIN]
+    assert [world.classic_beat(each, epoch) for each in (a, b)] == [AGAIN, AGAIN]
 
 
 def test_a_member_that_is_named_twice_goes_once(world: MigratingWorld) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from kbroker.clock import ManualClock
@@ -136,18 +136,28 @@ class View:
         self.beats.clear()
         self.heard_ms.clear()
 
+    def generation_of(self, group_id: str) -> int:
+        return self.published.get(group_id, (0, 0))[1]
+
+
+class BeatsView(Protocol):
+    beats: dict[str, ShownBeat]
+    heard_ms: dict[str, int]
+
+    def generation_of(self, group_id: str) -> int: ...
+
 
 class InC:
     """What C would answer (`group/_beats.pyx`), in few words."""
 
-    def __init__(self, view: View, clock: ManualClock) -> None:
+    def __init__(self, view: BeatsView, clock: ManualClock) -> None:
         self._view, self._clock = view, clock
         self.images = 0
         self.answered = 0
 
     def show(self, group_id: str, beat: ShownBeat) -> None:
         beats = self._view.beats
-        if self._view.published[group_id][1] != beat.generation:
+        if self._view.generation_of(group_id) != beat.generation:
             return
         for each in list(beats.values()):
             if each.generation == beat.generation:  # what belongs to the group
@@ -176,7 +186,7 @@ class InC:
             or asked.epoch != beat.epoch
             or asked.instance_id not in (None, beat.instance_id)
             or (asked.client_id, asked.client_host) != (beat.client_id, f"/{beat.host}")
-            or self._view.published.get(asked.group_id, (0, 0))[1] != beat.generation
+            or self._view.generation_of(asked.group_id) != beat.generation
             or self.images != beat.images
             or self._clock.monotonic_ms() >= beat.until_ms
         ):
