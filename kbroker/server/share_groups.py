@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.failures import Failures
 from kbroker.limits import TASK_RETRY_MS
+from kbroker.metadata.features import SHARE_VERSION
 from kbroker.metadata.image import SHARE_STATE_TOPIC, ImageDelta
 from kbroker.peer.own_login import own_login
 
@@ -146,7 +147,9 @@ class ShareGroupsOnDemand:
         """Make the coordinator if the image needs it. A late import or start may fail, for want of
         descriptors, memory or threads: it is tried again, and no topic goes offline for it."""
         topic = image.topic(SHARE_STATE_TOPIC)
-        if topic is None or not any(self._node_id in each.replicas for each in topic.partitions):
+        if topic is None or not image.features.level(SHARE_VERSION):
+            return
+        if not any(self._node_id in each.replicas for each in topic.partitions):
             return
         try:
             self._make(image, topic)
@@ -164,6 +167,8 @@ class ShareGroupsOnDemand:
 
     def show(self, image: ClusterImage) -> None:
         """This is the published image now."""
+        if self._made is None:
+            self._begin(image)  # its feature may have been raised
         if self._made is not None:
             self._made.show(image)
 
@@ -174,9 +179,9 @@ class ShareGroupsOnDemand:
         # Where it failed before, the topic came with an earlier image.
         made.follow(image, ImageDelta(created=(topic,)))
         with self._lock:
-            self._made = made
             if self._is_started and not self._is_stopped:
                 made.start(self._given.scheduler)
+            self._made = made
 
     def _parts(self) -> Parts:
         from kbroker.cluster.share_state import Parts
