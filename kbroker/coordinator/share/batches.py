@@ -65,7 +65,7 @@ def put(kept: list[StateBatch], batch: StateBatch) -> None:
 def merge(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
     """These alone, in order and without what is below the start."""
     kept: list[StateBatch] = []
-    for each in batches:
+    for each in sorted(batches):  # each is put at the end
         put(kept, each)
     prune(kept, start_offset)
     return kept

@@ -197,7 +197,7 @@ class ShareCoordinator:
                 left = list(at.waiting)
                 at.waiting.clear()
                 at.is_working = False
-            self._fail(left, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._fail(left, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     # --- a round: a worker ------------------------------------------------------------------------
 
@@ -230,9 +230,8 @@ class ShareCoordinator:
         records: list[Record] = []
         size = 0
         for each in taken:
-            decision = self._decide(at, each.asked)
-            if decision.writes:
-                record = _record(each.asked.key, decision)
+            decision, record = self._decide(at, each.asked)
+            if record is not None:
                 size += len(record[0]) + len(record[1] or b"")
                 if records and size > ROUND_BYTES:
                     break
@@ -251,18 +250,20 @@ class ShareCoordinator:
             answered(ErrorCode.UNKNOWN_SERVER_ERROR)
         return taken[len(decided) :]
 
-    def _decide(self, at: _Partition, asked: Asked) -> Decision:
+    def _decide(self, at: _Partition, asked: Asked) -> tuple[Decision, Record | None]:
+        """And what it writes, if it does."""
         try:
-            return decide(
+            decision = decide(
                 asked,
                 at.states.get(asked.key),
                 self._exists,
                 now_ms=self._clock.wall_ms(),
                 updates_max=self._config()[UPDATES_MAX_KEY],
             )
+            return decision, _record(asked.key, decision) if decision.writes else None
         except Exception as error:
             self.failures.note("a decision about share state", error)
-            return Decision(failed(asked, ErrorCode.UNKNOWN_SERVER_ERROR))
+            return Decision(failed(asked, ErrorCode.UNKNOWN_SERVER_ERROR)), None
 
     def _apply(
         self, at: _Partition, decided: Sequence[tuple[_Waiting, Decision]], offset: int
@@ -338,12 +339,17 @@ class ShareCoordinator:
         before_ms = self._clock.wall_ms() - self._config()[COLD_KEY]
         for at, states in self._known():
             begin, end = self._log.offsets(at.index)
-            if end - begin > len(states):  # else each record is a snapshot, and needed
-                cold = [key for key, state in states.items() if state.written_ms <= before_ms]
-                for first in range(0, len(cold), _OWN_MAX):
-                    for key in cold[first : first + _OWN_MAX]:
-                        self.ask(Renew(key, before_ms), _no_client)
-                    yield
+            has_more = end - begin > len(states)  # else each record is a snapshot, and needed
+            cold = [
+                key
+                for key, state in states.items()
+                if state.written_ms <= before_ms
+                and (has_more or not self._exists(key.topic_id, key.partition))
+            ]
+            for first in range(0, len(cold), _OWN_MAX):
+                for key in cold[first : first + _OWN_MAX]:
+                    self.ask(Renew(key, before_ms), _no_client)
+                yield
             yield
 
     def prune(self) -> Iterator[None]:

@@ -30,6 +30,7 @@ from kbroker.coordinator.share.requests import (
 )
 from kbroker.coordinator.share.seams import Outcome, ReadState, Summary
 from kbroker.errors import ErrorCode
+from kbroker.outside_text import can_be_told
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 INVALID: Final = ErrorCode.INVALID_REQUEST
 _DONE: Final = Outcome()
 _FIRST_SNAPSHOT: Final = 0
+# Of one state. A leader keeps at most group.share.partition.max.record.locks offsets in flight, of
+# which each may be a batch: 10,000.
+STATE_BATCHES_MAX: Final = 20_000
 _NO_LEADER: Final = 0  # has read it
 
 # Whether a topic of this id has this partition.
@@ -74,6 +78,8 @@ def decide(
 ) -> Decision:
     """`updates_max`: updates of one snapshot; what is written after that is another snapshot."""
     try:
+        if not can_be_told(asked.key.group_id):
+            raise _Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "The group id is too long.")
         if asked.key.partition < 0:
             raise _Refused(INVALID, "The partition id cannot be a negative number.")
         match asked:
@@ -90,7 +96,7 @@ def decide(
             case Summarize():
                 return _summarize(asked, state, exists)
             case Renew():
-                return _renew(asked, state, now_ms)
+                return _renew(asked, state, exists, now_ms)
     except _Refused as refused:
         return Decision(failed(asked, refused.code, refused.message))
 
@@ -166,6 +172,8 @@ def _write(
         raise _Refused(INVALID, "The start offset cannot be less than -1.")
     if not all(map(is_sound, asked.batches)):
         raise _Refused(INVALID, "A batch has no such offsets, state or delivery count.")
+    if len(state.batches) + len(asked.batches) > STATE_BATCHES_MAX:
+        raise _Refused(INVALID, f"A state has more than {STATE_BATCHES_MAX:,} batches.")
     return Decision(_DONE, _value(asked, state, now_ms, updates_max))
 
 
@@ -213,9 +221,11 @@ def _summarize(asked: Summarize, state: ShareState | None, exists: Exists) -> De
     )
 
 
-def _renew(asked: Renew, state: ShareState | None, now_ms: int) -> Decision:
+def _renew(asked: Renew, state: ShareState | None, exists: Exists, now_ms: int) -> Decision:
     if state is None or state.written_ms > asked.before_ms:
         return Decision(_DONE)
+    if not exists(asked.key.topic_id, asked.key.partition):  # its tombstone was refused
+        return Decision(_DONE, deletes=True)
     return Decision(_DONE, state.snapshot(now_ms))
 
 

@@ -40,6 +40,7 @@ def new_topic(config: Settings, brokers: int) -> NewTopic:
             "cleanup.policy": "delete",
             "compression.type": "producer",
             "min.insync.replicas": str(min(config[MIN_IN_SYNC], factor)),
+            "retention.bytes": "-1",
             "retention.ms": "-1",
             "segment.bytes": str(config["share.coordinator.state.topic.segment.bytes"]),
         },

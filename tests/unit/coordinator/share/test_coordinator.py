@@ -257,8 +257,26 @@ def test_a_log_that_raises_is_an_error(world: World) -> None:
 
 def test_a_worker_that_cannot_begin_is_an_error(world: World) -> None:
     with mock.patch.object(world, "jobs", None):
-        assert world.ask(write(1, 4)).code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert world.ask(write(1, 4)).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.done(write(1, 4))
+
+
+def test_a_record_that_cannot_be_made_leaves_the_others(world: World) -> None:
+    """U+FFFD is read for a byte that is not UTF-8, and takes three."""
+    world.at_once = False
+    group = world.begin(Initialize(KEY._replace(group_id="\ufffd" * 11_000), 0, 0))
+    with mock.patch.object(module, "record_of", side_effect=[ValueError, (b"k", b"v")]):
+        broken, other = world.begin(write(1, 4)), world.begin(Initialize(key_of(1), 0, 0))
+        world.work()
+    assert [group[0].code, broken[0].code] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert other == [Outcome()]
+
+
+def test_a_state_has_so_many_batches(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.coordinator.share.decisions.STATE_BATCHES_MAX", 3)
+    world.done(write(1, 0, batch(0, 0), batch(2, 2)))
+    assert world.ask(write(1, 0, batch(4, 4), batch(6, 6))).code is INVALID
+    world.done(write(1, 0, batch(4, 4)))
 
 
 def test_a_callback_that_raises_leaves_the_others(world: World) -> None:
@@ -363,6 +381,20 @@ def test_a_record_that_is_being_written_is_not_pruned(world: World) -> None:
     restarted = World(world.log)
     restarted.load()
     assert restarted.read().code is NONE
+
+
+def test_a_tombstone_that_was_refused_is_written_later(world: World) -> None:
+    world.topics.discard(TOPIC)
+    world.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.coordinator.forget_topic(TOPIC)
+    world.log.refuses = NONE
+    assert world.coordinator.state_count() == 1
+    run(world.coordinator.renew_cold())
+    assert world.coordinator.state_count() == 1  # it may be the image that is late
+    world.clock.advance(400_000)
+    run(world.coordinator.renew_cold())
+    assert world.coordinator.state_count() == 0
+    assert values(world)[-1] is None
 
 
 def test_a_cold_state_is_written_again_so_that_the_log_may_go(world: World) -> None:
