@@ -138,6 +138,7 @@ class Broker:
         self._hot.serve_groups(self._groups.table)
         self._deadlines = FetchDeadlines(self._hot, Purgatory("Fetch", self._timer), SystemClock())
         self._scheduler = Scheduler(self._clock)
+        self._watchdog: Scheduler | None = None
         self._late = LateSteps(self._scheduler)
         log_dirs = [Path(directory) for directory in config.log_dirs]
         self._directories = Directories(log_dirs, data_dir, config.node_id)
@@ -295,8 +296,9 @@ class Broker:
             return {each["name"]: each["turns"] for each in network if each["serving"]}
 
         dog = Watchdog(turns, self._loop.submit, self.health.dead, alive)
-        period_ms = max(period_ms, limits.WATCHDOG_PERIOD_MS_MIN)
-        self._scheduler.schedule("watchdog", dog.look, period_ms)
+        self._watchdog = Scheduler(self._clock, "kbroker-watchdog")  # the other may hang at a disk
+        self._watchdog.schedule("watchdog", dog.look, max(period_ms, limits.WATCHDOG_PERIOD_MS_MIN))
+        self._watchdog.start()
 
     def reload(self) -> None:
         """Reads store and files of TLS again, in the background; tries offline partitions again."""
@@ -549,10 +551,13 @@ class Broker:
     def _readiness_ends(self) -> None:
         """Before anything goes down: the readiness page says so, no further scrape begins."""
         self.readiness.phase = STOPPING
+        if self._watchdog is not None:
+            self._watchdog.stop()
 
     def _own_threads(self) -> Iterable[OwnThread | None]:
         """Those that there are now; any thread may call it."""
         yield from (self._timer.thread, self._scheduler.thread, self._access.thread)
+        yield self._watchdog.thread if self._watchdog is not None else None
         yield from (*self._groups.threads, *self._transactions.threads, *self._share.threads)
         yield self._admin.thread
         yield None if self._store is None else self._store.watches.thread

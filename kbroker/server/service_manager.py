@@ -25,6 +25,8 @@ _WATCHDOG: Final = "WATCHDOG_USEC"
 _WATCHDOG_PID: Final = "WATCHDOG_PID"
 _USEC_PER_MS: Final = 1_000
 _NS_PER_USEC: Final = 1_000
+# Without READY=1 the manager takes the start for one that has failed.
+_READY_WAIT_S: Final = 10.0
 
 
 class ServiceManager:
@@ -35,7 +37,6 @@ class ServiceManager:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_ms = watchdog_ms
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        self._socket.setblocking(False)
         self._has_failed = False
 
     @classmethod
@@ -50,7 +51,7 @@ class ServiceManager:
         return cls(address, int(timeout_us) // _USEC_PER_MS if is_watched else None)
 
     def ready(self, status: str) -> None:
-        self._send("READY=1", f"STATUS={status}")
+        self._send("READY=1", f"STATUS={status}", wait_s=_READY_WAIT_S)
 
     def reloading(self) -> None:
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // _NS_PER_USEC
@@ -65,10 +66,14 @@ class ServiceManager:
     def close(self) -> None:
         self._socket.close()
 
-    def _send(self, *assignments: str) -> None:
+    def _send(self, *assignments: str, wait_s: float = 0) -> None:
+        """`wait_s`: for room in the manager's queue."""
         try:
+            self._socket.settimeout(wait_s)
             self._socket.sendto("\n".join(assignments).encode(), self._address)
         except OSError as error:
             if not self._has_failed:
-                logger.warning("the service manager does not get notifications: %s", error.strerror)
+                logger.warning(
+                    "the service manager does not get notifications: %s", error.strerror or error
+                )
             self._has_failed = True

@@ -343,7 +343,8 @@ class TransactionsOnDemand:
             replica = self._given.replica_of(*place)
             return None if replica is None else replica.log.path
 
-        return LogWorkers(path_of, self._given.clock, self.failures)
+        given = self._given
+        return LogWorkers(path_of, given.clock, self.failures, call_later=given.call_later)
 
     def write_markers(
         self, markers: Sequence[write_txn_markers.Marker], done: Callable[[Results], None]

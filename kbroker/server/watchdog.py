@@ -1,10 +1,10 @@
 """Whether the broker still moves, for a service manager that starts it again if it does not.
 
 A look finds it alive if each network thread has made a turn since the last look, the control loop
-has run what the last look gave it, and none of its threads is dead. The scheduler makes the looks,
-so it moves as well. Request handlers are not asked: one that waits for a disk may wait for long,
-while others serve and other brokers take the lead (ADR 40), and a new start would wait for that
-disk, too.
+has run what the last look gave it, and none of its threads is dead. Request handlers, log workers
+and the scheduler are not asked: one that waits for a disk may wait for long, while others serve and
+other brokers take the lead (ADR 40), and a new start would wait for that disk, too. So the looks
+have a thread of their own.
 
 After a look that does not find it alive the manager gets nothing, and a line says why.
 """

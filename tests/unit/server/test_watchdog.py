@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kbroker.config import BrokerConfig
+from kbroker.limits import WATCHDOG_PERIOD_MS_MIN
+from kbroker.server.broker import Broker
 from kbroker.server.watchdog import Watchdog
 
 
@@ -79,3 +84,18 @@ def test_a_network_thread_that_is_new_or_taken_away() -> None:
     del parts.turns["kafka-network-thread-0"]
     parts.moving = set(parts.turns)
     assert parts.look()
+
+
+def test_a_scheduler_that_hangs_at_a_disk_is_no_reason(tmp_path: Path) -> None:
+    config = BrokerConfig.load(None, {}, [f"log.dirs={tmp_path}", "listeners=PLAINTEXT://[::1]:0"])
+    broker = Broker(config, tmp_path)
+    hangs, goes_on, fed = threading.Event(), threading.Event(), threading.Event()
+    assert broker.start()
+    try:
+        broker._scheduler.once("a flush", lambda: (hangs.set(), goes_on.wait(30)), 0)
+        assert hangs.wait(30)
+        broker.keep_watched(fed.set, WATCHDOG_PERIOD_MS_MIN)
+        assert fed.wait(30)
+    finally:
+        goes_on.set()
+        assert broker.stop()
