@@ -81,12 +81,12 @@ class SecureSockets:
         while True:
             try:
                 connection, _ = await loop.sock_accept(listening)
-            except OSError as error:  # no descriptors; the client waits in the kernel's queue
-                why = error.strerror or str(error)
+                self._begin(connection)
+            except Exception as error:  # no descriptors or memory; the client waits
+                why = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 lines.write(logging.WARNING, why, "the admin port accepts no connection: %s", why)
                 await asyncio.sleep(TASK_RETRY_MS / 1000)
                 continue
-            self._begin(connection)
             await asyncio.sleep(ADMIN_HANDSHAKE_PAUSE_S)
 
     def _begin(self, connection: socket.socket) -> None:
