@@ -250,7 +250,7 @@ class Loader:
         if job.replica.leader_epoch < job.leader_epoch and not job.cancelled:
             self._look_again(job, LATE_MS)
             return
-        if job.failed and not self._begin_again(job):
+        if job.failed and not self._may_begin_again(job):
             return
         if job.began_ms < 0:
             job.began_ms = self._clock.monotonic_ms()
@@ -278,7 +278,8 @@ class Loader:
             # loading.
             if not isinstance(error, KafkaError | OSError):
                 self.thread.failures.note(f"loading {self._machine.name}", error)
-            may_pass = isinstance(error, Exception) and not isinstance(error, KafkaError)
+            is_damage = isinstance(error, KafkaError) and error.code is ErrorCode.CORRUPT_MESSAGE
+            may_pass = isinstance(error, Exception) and not is_damage
             self._logger.error(
                 "%s cannot be read, so its %s have no coordinator here: %s; %s",
                 name,
@@ -303,6 +304,13 @@ class Loader:
         self.times = self.times.with_one(self._clock.monotonic_ms() - job.began_ms)
         self._log_when_done(job.partition, job.began_ms)
 
+    def _may_begin_again(self, job: _Load) -> bool:
+        try:
+            return self._begin_again(job)
+        except Exception:
+            self._look_again(job, job.again_ms)
+            raise
+
     def _begin_again(self, job: _Load) -> bool:
         """A load that has failed. False: not now, or not any more."""
         if job.cancelled:
@@ -313,7 +321,7 @@ class Loader:
             if job.cancelled:
                 return False
             if not self._table.open(job.partition, job.replica):
-                self._look_again(job, LATE_MS)
+                self._look_again(job, job.again_ms)
                 return False
         job.failed, job.loaded_to = False, -1
         return True

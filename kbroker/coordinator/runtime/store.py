@@ -162,8 +162,9 @@ class CoordinatorStore(Generic[Written]):
                 gained.append((partition.index, gain))
         self._lose(lost)
         for index, gain in gained:
-            self._led[index] = gain
-            if index in self._late or not self._begin(index, gain):
+            begun = index not in self._late and self._begin(index, gain)
+            self._led[index] = gain  # not before: what raises is tried again
+            if not begun:
                 self._note_late(index, gain)
 
     def _begin(self, index: int, gain: _Gain) -> bool:
@@ -228,8 +229,8 @@ class CoordinatorStore(Generic[Written]):
                 self._note_late(index, gain)
 
     def _set_count(self, count: int) -> None:
-        self._writers = [PartitionWriter() for _ in range(count)]
         self._table.set_partition_count(count)
+        self._writers = [PartitionWriter() for _ in range(count)]
 
     # --- writes: any thread -----------------------------------------------------------------------
 

@@ -6,14 +6,15 @@ import errno
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kbroker.coordinator.group._groups import CommittedOffset
 from kbroker.coordinator.group.machine import GroupReplay
 from kbroker.coordinator.runtime._shard_table import NOT_OWNER, partition_for
-from kbroker.coordinator.runtime.loader import AGAIN_MS
-from kbroker.errors import ErrorCode
+from kbroker.coordinator.runtime.loader import AGAIN_MS, Loader
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.decisions import new_topic_image
 from tests.support.led_log import LedLog
 from tests.unit.coordinator.group.test_store import (
@@ -80,8 +81,15 @@ def test_a_load_forgets_pending_offsets_of_topics_that_are_gone(start: Callable[
         eventually(partial(others_are_gone, again))
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk"),
+    ],
+)
 def test_a_load_that_failed_for_want_of_something_is_begun_again(
-    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Such as descriptors, for the import of a group of another kind."""
     node = start()
@@ -99,7 +107,7 @@ def test_a_load_that_failed_for_want_of_something_is_begun_again(
         nonlocal fails
         if replay._partition == partition and fails:
             fails -= 1
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise error
         loaded(replay)
 
     monkeypatch.setattr(GroupReplay, "loaded", fails_twice)
@@ -111,6 +119,37 @@ def test_a_load_that_failed_for_want_of_something_is_begun_again(
     assert [each.group_id for each in again.groups.loaded] == ["good"]
     assert len(again.table.offsets("good")) == 1 and again.table.pending("good")
     assert [lost("good") for lost in again.groups.lost] == [True, True]
+
+
+def test_a_load_that_could_not_be_begun_again_is_tried_later(
+    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.write(image("good")) is ErrorCode.NONE
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    loaded, unload = GroupReplay.loaded, Loader._unload
+    failures: list[Exception] = [MemoryError(), MemoryError()]
+
+    def fails(replay: GroupReplay) -> None:
+        if replay._partition == partition_for("good", COUNT) and len(failures) == 2:
+            raise failures.pop()
+        loaded(replay)
+
+    def unload_fails(loader: Loader, job: Any) -> None:
+        if failures:
+            raise failures.pop()
+        unload(loader, job)
+
+    monkeypatch.setattr(GroupReplay, "loaded", fails)
+    monkeypatch.setattr(Loader, "_unload", unload_fails)
+    again.loader.start()
+    for left in (1, 0):
+        eventually(lambda left=left: len(failures) == left and bool(again.loader._late))
+        again.clock.advance(2 * AGAIN_MS)
+    again.await_load()
+    assert [each.group_id for each in again.groups.loaded] == ["good"]
 
 
 def given_up(node: Node, partition: int, holds: Callable[[], bool]) -> bool:
