@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.failures import Failures
     from kbroker.own_thread import OwnThread
+    from kbroker.purgatory.timer import CallLater
     from kbroker.types import TopicPartition
 
 THREAD_NAME: Final = "kbroker-log-worker"
@@ -46,8 +47,12 @@ class LogWorkers:
         clock: Clock,
         failures: Failures,
         make: MakeLane | None = None,
+        call_later: CallLater | None = None,
     ) -> None:
-        """`path_of` says where a log is, None if it is not here."""
+        """`path_of` says where a log is, None if it is not here. `call_later`: to look for workers
+        that hang; None: the next work looks."""
+        self._call_later: Final = call_later
+        self._looks = False
         self._path_of: Final = path_of
         self._clock: Final = clock
         self._failures: Final = failures
@@ -72,6 +77,23 @@ class LogWorkers:
             elif worker.is_stuck(STUCK_MS):
                 worker = self._replaced(directory, worker)
             worker.put(work)
+            if worker.left > 1:
+                self._look_later_locked()
+
+    def _look_later_locked(self) -> None:
+        if self._call_later is not None and not self._looks and not self._is_stopped:
+            self._looks = True
+            self._call_later(STUCK_MS, self._look)
+
+    def _look(self) -> None:
+        """Whether work waits for work that hangs: no other may be put for long."""
+        with self._lock:
+            self._looks = False
+            for directory, worker in list(self._workers.items()):
+                if worker.left > 1 and worker.is_stuck(STUCK_MS) and not self._is_stopped:
+                    self._replaced(directory, worker)
+            if any(worker.left > 1 for worker in self._workers.values()):
+                self._look_later_locked()
 
     def _replaced(self, directory: Path | None, worker: Lane) -> Lane:
         """The one that goes on for a worker that hangs; that itself where too many do."""

@@ -31,7 +31,7 @@ cdef int _hangs(Log* log) noexcept nogil:
     if since_ns == 0 or age_ns < LATE_NS:
         return 0
     if not lock_log_until(log, lock_now_ns() + PATIENCE_NS - age_ns, 1):
-        return 1
+        return kb_load_i64(&log.writing_since_ns) == since_ns  # else it is only busy
     unlock_log(log)
     return 0
 

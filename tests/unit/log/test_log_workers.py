@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 
@@ -139,6 +139,29 @@ def test_work_goes_on_beside_work_that_hangs(failures: Failures) -> None:
     workers.stop()
     assert order == ["hung"] and failures.count == 0
     assert not any(each.is_alive() for each in workers.threads)
+
+
+def test_work_that_came_just_before_it_was_noticed_goes_on(failures: Failures) -> None:
+    clock, looks = ManualClock(), list[Callable[[], object]]()
+
+    def call_later(delay_ms: int, call: Callable[[], object]) -> Callable[[], None]:
+        assert delay_ms == STUCK_MS
+        looks.append(call)
+        return lambda: None
+
+    workers = LogWorkers(PATHS.get, clock, failures, call_later=call_later)
+    hangs, goes_on, waited = Event(), Event(), Event()
+    workers.put(A, lambda: (hangs.set(), goes_on.wait(60)))
+    assert hangs.wait(30)
+    clock.advance(STUCK_MS - 1)
+    workers.put(A, waited.set)
+    looks.pop()()
+    assert not waited.is_set()
+    clock.advance(1)
+    looks.pop()()
+    assert waited.wait(30)
+    goes_on.set()
+    workers.stop()
 
 
 def test_a_bound_on_workers_that_hang(failures: Failures) -> None:
