@@ -107,6 +107,7 @@ class Broker:
     """Everything of one node. Build, `start`, `stop`; not to be started twice."""
 
     _make_transactions: ClassVar[type[TransactionsOnDemand]] = TransactionsOnDemand
+    _watchdog: Scheduler | None = None
 
     def __init__(
         self,
@@ -138,7 +139,6 @@ class Broker:
         self._hot.serve_groups(self._groups.table)
         self._deadlines = FetchDeadlines(self._hot, Purgatory("Fetch", self._timer), SystemClock())
         self._scheduler = Scheduler(self._clock)
-        self._watchdog: Scheduler | None = None
         self._late = LateSteps(self._scheduler)
         log_dirs = [Path(directory) for directory in config.log_dirs]
         self._directories = Directories(log_dirs, data_dir, config.node_id)
