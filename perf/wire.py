@@ -9,10 +9,11 @@ from __future__ import annotations
 import socket
 import struct
 
+NEVER = 99
 FLEXIBLE_SINCE = {
     0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4,
     18: 3, 19: 5, 20: 4, 22: 2, 24: 3, 26: 3, 32: 4, 36: 2, 43: 2, 65: 0, 66: 0,
-    68: 0, 17: 99,  # never
+    68: 0, 17: NEVER,
 }  # fmt: skip
 CLIENT_ID = b"kbroker-perf"
 

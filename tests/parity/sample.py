@@ -25,7 +25,9 @@ _SETUPS: Final = (DEFAULT_SETUP, COORDINATORS)
 TIMED: Final = frozenset({"group_timers"})
 AUTHORIZED: Final = frozenset({"authorized_acls", "rights"})  # all of them with an authorizer
 QUOTAS: Final = frozenset({"alter_client_quotas"})  # all of them on a broker of their own
-LEFT_OUT: Final = TIMED | AUTHORIZED | QUOTAS
+# All of them on brokers with settings or users of their own.
+SET_UP: Final = frozenset({"group_migration", "mutation_quota", "share_state", "tokens_of_users"})
+LEFT_OUT: Final = TIMED | AUTHORIZED | QUOTAS | SET_UP
 
 
 def seed() -> str:

@@ -223,7 +223,7 @@ def test_a_time_that_spark_does_not_have_is_null(
     [
         ({"subscribe": "never-made-this"}, "never-made-this"),
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "127.0.0.1:1"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "no option kafka.sasl.mechanism"),
+        ({"kafka.group.id": "g"}, "no option kafka.group.id"),
     ],
 )
 def test_trouble_is_said(

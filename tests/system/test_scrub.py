@@ -24,7 +24,9 @@ def write_three_segments(bootstrap: str, replicas: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = NewTopic("words", 1, replicas, config={"segment.bytes": str(1 << 20)})
     admin.create_topics([wanted])["words"].result(WAIT_S)
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    # Of a batch as large as a segment the one before would stay small.
+    settings = {"bootstrap.servers": bootstrap, "acks": "all", "batch.size": 16_384}
+    producer = confluent_kafka.Producer(settings)
     for number in range(3_000):
         producer.produce("words", b"%d " % number + b"." * 1_000)
         producer.poll(0)

