@@ -146,12 +146,13 @@ class ConsumerGroups:
 
     def _gone(self, group: Steps) -> None:
         """Nothing of it was written. A classic group whose place it took is there again: an empty
-        one as it was, whose offsets expire from when it became empty on; members join again."""
+        one as it was, whose offsets expire from when it became empty on; a stable one with its
+        generation. The members of another one join again."""
         if isinstance(group, ConsumerGroup):
             if group.took_place_of is None:
                 self._groups.forget(group)
             else:
-                self._groups.make_classic(group, group.took_place_of._replace(leader=None))
+                self._groups.make_classic(group, group.took_place_of)
 
     def _turned(self, group: Steps, becomes: ClassicImage) -> None:
         """A consumer group is a classic one, by its records."""

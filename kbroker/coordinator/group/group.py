@@ -377,6 +377,8 @@ class Group(Rebalance):
             if not member.is_new
         )
         image = self._image()._replace(members=members)
+        if self.state is not GroupState.STABLE:
+            image = image._replace(leader=None)  # if it is loaded, its members join again
         return image if members else image._replace(state_timestamp_ms=self.since_ms)
 
     def unload(self) -> None:

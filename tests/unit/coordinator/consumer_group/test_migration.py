@@ -187,9 +187,26 @@ def test_members_that_do_not_fit_into_one_batch_stay(world: MigratingWorld) -> N
     assert world.classic.state is GroupState.STABLE
 
 
-def test_a_write_that_fails_leaves_the_classic_group(world: MigratingWorld) -> None:
+def test_a_write_that_fails_leaves_a_stable_group_as_it_was(world: MigratingWorld) -> None:
     a, b = world.stable({"t": [0, 1]}, {"t": [2, 3]})
     generation = world.classic.generation
+    world.log.refuses = REFUSED
+    for _ in range(2):
+        assert world.enter("c").code is REFUSED
+    world.log.refuses = NONE
+    assert (world.classic.state, world.classic.roster.leader) == (GroupState.STABLE, a)
+    assert [world.classic_beat(each, generation) for each in (a, b)] == [NONE, NONE]
+    assert world.given(b, generation) == {"t": [2, 3]}
+    assert world.enter("c").code is NONE
+    assert {a, b, "c"} == set(world.consumer._state.members)
+
+
+def test_a_write_that_fails_has_the_members_of_a_rebalance_join_again(
+    world: MigratingWorld,
+) -> None:
+    a, b = world.stable({"t": [0, 1]}, {"t": [2, 3]})
+    generation = world.classic.generation
+    assert world.ask_to_join(a).waits
     world.log.refuses = REFUSED
     assert world.enter("c").code is REFUSED
     world.log.refuses = NONE
@@ -197,8 +214,6 @@ def test_a_write_that_fails_leaves_the_classic_group(world: MigratingWorld) -> N
     assert [world.classic_beat(each, generation) for each in (a, b)] == [AGAIN, AGAIN]
     first, second = world.ask_to_join(a), world.ask_to_join(b)
     assert first.got.generation == second.got.generation == generation + 1
-    assert world.enter("c").code is NONE
-    assert {a, b, "c"} == set(world.consumer._state.members)
 
 
 def test_an_error_in_the_conversion_costs_no_member(
