@@ -202,6 +202,8 @@ class ClassicRequests(Steps):
         self, draft: Draft, gone: Collection[str], topics: TopicsSeen, settings: Settings
     ) -> bool:
         """Whether the group without these is a classic one from this step on."""
+        if self._cannot_turn:
+            return False
         becomes = downgraded(
             self.group_id,
             self._state,

@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 
 NONE: Final = ErrorCode.NONE
 FAILED: Final = ErrorCode.UNKNOWN_SERVER_ERROR
+# A write that got one of these gets it again.
+_NEVER_WRITTEN: Final = (ErrorCode.MESSAGE_TOO_LARGE, FAILED)
 _GENERATION_MAX: Final = 2**31 - 1
 
 # The bound on log lines of each cause.
@@ -114,9 +116,9 @@ class Steps:
     """See the module. `ConsumerGroup` adds what is decided."""
 
     __slots__ = (
-        "_around", "_beats", "_becomes", "_committing", "_deleting", "_generation", "_incarnation",
-        "_instead_of", "_outbox", "_seen", "_state", "_timers", "_turning", "_unwritten",
-        "group_id", "lock", "lost",
+        "_around", "_beats", "_becomes", "_cannot_turn", "_committing", "_deleting", "_generation",
+        "_incarnation", "_instead_of", "_outbox", "_seen", "_state", "_timers", "_turning",
+        "_unwritten", "group_id", "lock", "lost",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +137,7 @@ class Steps:
         self._instead_of = instead_of  # while its record is there
         self._becomes: ClassicImage | None = None  # decided in this step
         self._turning = False  # its record is being written
+        self._cannot_turn = False  # the log does not take that record
         self.lock: Final = threading.Lock()
         self._outbox: Final = Outbox(self.lock, around.failures)
         self._state = GroupState()
@@ -311,6 +314,8 @@ class Steps:
         with self.lock:
             if code:
                 self._take_back(write, code)
+                if write.becomes is not None and code in _NEVER_WRITTEN:
+                    self._cannot_turn = True  # else its last consumer could never be removed
             else:
                 self._unwritten.remove(write)
                 self._instead_of = None

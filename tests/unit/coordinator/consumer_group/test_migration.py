@@ -24,7 +24,7 @@ from tests.unit.coordinator.consumer_group.migrating import (
     rejoined,
     subscription,
 )
-from tests.unit.coordinator.consumer_group.world import topic_of
+from tests.unit.coordinator.consumer_group.world import Records, topic_of
 from tests.unit.coordinator.group.world import Answer
 
 NONE = ErrorCode.NONE
@@ -506,6 +506,29 @@ def test_a_way_back_that_cannot_be_written(world: MigratingWorld) -> None:
         for each in (a, b):
             world.classic_beat(each, epoch)
     assert world.classic.state is GroupState.PREPARING_REBALANCE
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR],
+    ids=lambda code: code.name,
+)
+def test_a_consumer_goes_though_the_log_never_takes_the_way_back(
+    world: MigratingWorld, code: ErrorCode
+) -> None:
+    a, b, epoch = mixed(world)
+
+    def limited(records: Records) -> ErrorCode:
+        return code if kinds(records)[-1] == "CLASSIC" else NONE
+
+    world.log.refuses_batch = limited
+    for _ in range(10):
+        world.pass_ms(10_000)
+        for each in (a, b):
+            world.classic_beat(each, world.consumer._state.current_of(each).epoch)
+    assert set(world.consumer._state.members) == {a, b}
+    assert [rejoined(world, each)[0] for each in (a, b)] == [epoch + 1, epoch + 1]
+    assert world.is_as_logged
 
 
 def test_requests_while_the_way_back_is_being_written(world: MigratingWorld) -> None:

@@ -57,6 +57,7 @@ class Log:
     def __init__(self) -> None:
         self.batches: list[Records] = []
         self.refuses = NONE
+        self.refuses_batch: Callable[[Records], ErrorCode] = lambda records: NONE
         self.holds = False
         self.held: list[tuple[int, Callable[[ErrorCode], object]]] = []
         self.state = NONE
@@ -73,9 +74,10 @@ class Log:
         appended: Callable[[ErrorCode], object],
         done: Callable[[ErrorCode], object],
     ) -> None:
-        if self.refuses:
-            appended(self.refuses)
-            done(self.refuses)
+        code = self.refuses or self.refuses_batch(records)
+        if code:
+            appended(code)
+            done(code)
             return
         self.batches.append(list(records))
         self.on_append(records)
