@@ -35,7 +35,7 @@ from kbroker.coordinator.consumer_group.images import (
     Partitions,
     TargetEpoch,
 )
-from kbroker.coordinator.consumer_group.parts import fits
+from kbroker.coordinator.consumer_group.parts import BATCH_BYTES_MAX, fits
 from kbroker.coordinator.consumer_group.records import records_of
 from kbroker.coordinator.consumer_group.states import ConsumerGroupState, MemberState
 from kbroker.coordinator.group import images as classic
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.state import GroupState
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
 
+_TOO_LARGE: Final = Refusal("its members do not fit into one batch of the log")
 _FIRST_EPOCH: Final = 1
 _NOT_COMPUTED_MS: Final = 0  # as Apache Kafka writes it of a target that a leader has chosen
 
@@ -98,6 +99,10 @@ def upgraded(
         return Refusal("the group does not use the consumer embedded protocol")
     if len(before.members) > size_max:
         return Refusal("the group size exceeds the consumer group maximum size")
+    # All of that is in the records, so they are not made where it alone is too much.
+    sizes = (len(data) for member in before.members for _, data in member.protocols)
+    if sum(sizes) > BATCH_BYTES_MAX:
+        return _TOO_LARGE
     try:
         subscriptions = [subscription_of(member.subscription) for member in before.members]
         given = [assignment_of(member.assignment) for member in before.members]

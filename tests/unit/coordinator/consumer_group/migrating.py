@@ -20,6 +20,7 @@ from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, Heartbe
 from kbroker.coordinator.consumer_group.records import change_of
 from kbroker.coordinator.consumer_group.replay import ConsumerReplay
 from kbroker.coordinator.consumer_group.state import GroupState
+from kbroker.coordinator.consumer_group.states import ConsumerGroupState
 from kbroker.coordinator.group.consumer_records import decode_key
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.group import Group
@@ -408,3 +409,14 @@ def rejoined(world: MigratingWorld, member_id: str, **how: Any) -> tuple[int, li
     assert (joined.code, joined.member_id, joined.leader, joined.members) == (
         NONE, member_id, "", ())  # fmt: skip
     return joined.generation, world.given(member_id, joined.generation).get("t", [])
+
+
+def mixed(world: MigratingWorld) -> tuple[str, str, int]:
+    """Two classic members and "c", at rest; the epoch."""
+    a, b = world.stable({"t": [0, 1]}, {"t": [2, 3]})
+    epoch = world.enter("c").epoch
+    for each in (a, b):
+        rejoined(world, each)
+    world.beat("c", epoch)
+    assert world.consumer.state is ConsumerGroupState.STABLE
+    return a, b, epoch

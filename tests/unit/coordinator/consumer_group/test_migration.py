@@ -20,6 +20,7 @@ from tests.unit.coordinator.consumer_group.migrating import (
     assignment,
     kinds,
     made,
+    mixed,
     owned,
     rejoined,
     subscription,
@@ -180,13 +181,6 @@ def test_a_group_that_is_too_large_stays() -> None:
     assert world.enter(a).code is NONE  # it is that member, of the other protocol now
 
 
-def test_members_that_do_not_fit_into_one_batch_stay(world: MigratingWorld) -> None:
-    names = [f"{'x' * 200}{number}" for number in range(5_000)]
-    world.stable({"t": [0]}, protocols=(("range", subscription("t", *names)),))
-    assert "one batch" in (world.enter("c").message or "")
-    assert world.classic.state is GroupState.STABLE
-
-
 def test_a_write_that_fails_leaves_a_stable_group_as_it_was(world: MigratingWorld) -> None:
     a, b = world.stable({"t": [0, 1]}, {"t": [2, 3]})
     generation = world.classic.generation
@@ -230,17 +224,6 @@ def test_an_error_in_the_conversion_costs_no_member(
 
 
 # --- members of the classic protocol in a consumer group ---
-
-
-def mixed(world: MigratingWorld) -> tuple[str, str, int]:
-    """Two classic members and "c", at rest; the epoch."""
-    a, b = world.stable({"t": [0, 1]}, {"t": [2, 3]})
-    epoch = world.enter("c").epoch
-    for each in (a, b):
-        rejoined(world, each)
-    world.beat("c", epoch)
-    assert world.consumer.state is ConsumerGroupState.STABLE
-    return a, b, epoch
 
 
 def test_a_new_member_of_the_classic_protocol(world: MigratingWorld) -> None:
