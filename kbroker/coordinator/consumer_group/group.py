@@ -316,6 +316,8 @@ class ConsumerGroup(ClassicRequests):
     def readers(self) -> tuple[ErrorCode, frozenset[str] | None]:
         """The topics that its members subscribe to: their offsets are not to be deleted."""
         with self.lock:
+            if self._turning:  # its members are of the classic group that comes
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
             return NONE, frozenset(self._state.topics())
 
     def aged(self) -> GroupAge:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.states import GroupState
+from kbroker.errors import ErrorCode
 from tests.unit.coordinator.consumer_group.migrating import (
+    GROUP,
     MigratingWorld,
     made,
+    mixed,
+    rejoined,
     subscription,
 )
+
+NONE = ErrorCode.NONE
+AGAIN = ErrorCode.REBALANCE_IN_PROGRESS
+REFUSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.fixture
@@ -38,3 +47,42 @@ def test_members_that_are_too_large_are_not_read(
     monkeypatch.setattr("kbroker.coordinator.consumer_group.migration.subscription_of", read.append)
     assert "one batch" in (world.enter("c").message or "")
     assert read == []
+
+
+# --- back to the classic protocol ---
+
+
+def test_offsets_stay_while_the_way_back_is_being_written(world: MigratingWorld) -> None:
+    mixed(world)
+    read: list[tuple[ErrorCode, frozenset[str] | None]] = []
+    topics: list[frozenset[str] | None] = []
+
+    def meanwhile(_: object) -> None:
+        read.append(world.coordinator.readers(GROUP))
+        age = world.coordinator.age_of(GROUP)
+        assert age is not None
+        topics.append(age.topics)
+
+    world.log.on_append = meanwhile
+    assert world.beat("c", -1).code is NONE
+    assert read == [(REFUSED, None)]
+    assert topics == [None]
+    assert isinstance(world.group, Group)
+
+
+def test_members_without_the_protocol_of_the_classic_group_join_again(
+    world: MigratingWorld,
+) -> None:
+    data = subscription("t")
+    first, other = ("range", data), ("roundrobin", data)
+    (a,) = world.stable({"t": [0, 1, 2, 3]}, protocols=(first, other))
+    epoch = world.enter("c", instance_id="i").epoch
+    rejoined(world, a, protocols=(first, other))
+    world.beat("c", epoch, instance_id="i")
+    # A sync with "roundrobin" would not fit the group, and end its client.
+    assert world.join(protocols=(other, first), instance_id="i").code is AGAIN
+    assert world.classic.state is GroupState.PREPARING_REBALANCE
+    assert world.classic_beat(a, epoch) is AGAIN
+    joined = world.ask_to_join(protocols=(other, first), instance_id="i")
+    assert world.join(a, (first, other)).generation == epoch + 1
+    assert joined.got.protocol == "range"
