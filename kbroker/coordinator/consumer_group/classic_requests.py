@@ -101,6 +101,9 @@ class ClassicRequests(Steps):
         self._timers.is_to_sync(member_id, asked.rebalance_timeout_ms)
         if before is not None and before.classic is None:
             self._may_turn(draft, (), topics, settings)
+            if self._becomes is not None and self._becomes.protocol != asked.protocols[0][0]:
+                # Its answer has its own first protocol, with which it could not sync there.
+                return HeartbeatAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
         return HeartbeatAnswer(member_id=member_id, epoch=current.epoch)
 
     # --- SyncGroup ---

@@ -117,7 +117,7 @@ def upgraded(
     metadata_hash = topics.hash_of({name for each in subscriptions for name in each.topics})
     changes = tuple(_changes(before, subscriptions, has, metadata_hash))
     if not fits(records_of(before.group_id, changes)):
-        return Refusal("its members do not fit into one batch of the log")
+        return _TOO_LARGE
     return Upgrade(before, changes)
 
 
@@ -203,8 +203,9 @@ def downgraded(
     """What the group is without these members, if that is a classic group: one of members of the
     classic protocol alone, and of one at least.
 
-    It has no leader where its members are to join again: since one has gone, or not all of them
-    have reached their target. A coordinator that loads it has them join, too.
+    It has no leader where its members are to join again: since one has gone, not all of them have
+    reached their target, or one was answered another protocol. A coordinator that loads it has them
+    join, too.
     """
     if not policy.downgrades:
         return None
@@ -220,7 +221,9 @@ def downgraded(
         members = tuple(_classic(each, state, protocol, topics) for each in stay)
     except Malformed:
         return None
-    rests = not gone and state.state is ConsumerGroupState.STABLE
+    # A member of a consumer group has its own first protocol, and was answered that.
+    has_protocol = all(member.protocols[0][0] == protocol for member in members)
+    rests = not gone and has_protocol and state.state is ConsumerGroupState.STABLE
     leader = stay[0] if rests else None
     after = classic.GroupImage(group_id, CONSUMER, state.epoch, protocol, leader, now_ms, members)
     tombstones = records_of(group_id, state.tombstones())
