@@ -219,7 +219,8 @@ class Steps:
                 self._outbox.add(partial(self._write, write, found, None))
             self._outbox.add(partial(self._write, last, found, answer))
         elif answer is not None and (self._unwritten or self._committing):
-            self._outbox.add(partial(self._answer_settled, found, answer))
+            earlier = self._unwritten[-1] if self._unwritten else None
+            self._outbox.add(partial(self._answer_settled, found, answer, earlier))
         else:
             self._answer_later(answer, found)
 
@@ -389,7 +390,13 @@ class Steps:
         if answer is not None:
             answer(HeartbeatAnswer(code) if code else found)
 
-    def _answer_settled(self, found: HeartbeatAnswer, answer: AnswerHeartbeat) -> None:
+    def _answer_settled(
+        self, found: HeartbeatAnswer, answer: AnswerHeartbeat, earlier: _Write | None
+    ) -> None:
+        """`earlier`: the last write decided before it, which may be refused meanwhile."""
+        if earlier is not None and earlier.refused is not None:
+            answer(HeartbeatAnswer(earlier.refused))
+            return
         self._around.store.when_settled(
             self.group_id, lambda code: answer(HeartbeatAnswer(code) if code else found)
         )

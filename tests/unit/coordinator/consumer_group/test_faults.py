@@ -30,6 +30,7 @@ from tests.unit.coordinator.consumer_group.world import (
     GROUP,
     REBALANCE_MS,
     SESSION_MS,
+    Answer,
     World,
     replay,
     topic_of,
@@ -197,6 +198,25 @@ def test_topics_of_a_pattern_that_could_not_be_written_are_looked_for_again(worl
     world.beat("a", epoch)
     world.work_beside()
     assert world.group._state.patterns["t.*"].topics == ("t", "tx")
+
+
+def test_an_answer_after_a_change_that_was_taken_back(world: World) -> None:
+    world.join("a")
+    write = world.log.write_records
+    later: list[Answer] = []
+
+    def refuse(*how: Any) -> None:
+        world.log.write_records = write  # type: ignore[method-assign]
+        later.append(world.ask("b", 3))  # changes nothing
+        assert later[0].waits
+        world.log.refuses = REFUSED
+        write(*how)
+        world.log.refuses = NONE
+
+    world.log.write_records = refuse  # type: ignore[method-assign, assignment]
+    assert world.join("b").code is REFUSED
+    assert later[0].got.code is REFUSED
+    assert world.beat("b", 3).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # --- steps that fail ---
