@@ -124,6 +124,8 @@ class Timers:
         timers = self._members.get(member_id)
         if timers is None or not timers.owed.is_due(token):
             return Owes.NOTHING
+        # Its end comes with the member's. Where that fails, it is tried again.
+        timers.owed.set(TRY_AGAIN_MS)
         return timers.owes
 
     def follow(

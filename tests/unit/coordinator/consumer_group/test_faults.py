@@ -247,6 +247,23 @@ def test_the_end_of_a_session_that_failed_is_tried_again(
     assert not len(world.timer)
 
 
+def test_the_end_of_the_time_to_give_up_that_failed_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(session_timeout_ms=2 * REBALANCE_MS)
+    world.create(topic_of("t", 4))
+    world.join("a")
+    world.join("b")
+    world.beat("a", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.group._around.topics, "seen", None)
+        world.pass_ms(REBALANCE_MS + 100)
+    assert world.failures.count == 1
+    assert set(world.group._state.members) == {"a", "b"}
+    world.pass_ms(1_000)
+    assert set(world.group._state.members) == {"b"}
+
+
 # --- members ---
 
 
