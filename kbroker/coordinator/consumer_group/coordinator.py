@@ -28,6 +28,7 @@ from kbroker.coordinator.consumer_group.steps import Around, Steps
 from kbroker.coordinator.consumer_group.topics import Topics
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.messages import Refusal
+from kbroker.coordinator.group.step import Once
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -134,9 +135,26 @@ class ConsumerGroups:
         if not isinstance(found, Upgrade):
             answer(_not_to_be_joined(asked.group_id, found))
             return
-        group = self._new_in_its_place(found.before)
-        enter = partial(self._groups.exchange, before, group)
-        group.take_over(found, asked, answer, enter)
+        answer = Once(answer)
+        try:
+            group = self._new_in_its_place(found.before)
+            enter = partial(self._groups.exchange, before, group)
+            group.take_over(found, asked, answer, enter)
+        except Exception as error:
+            self._around.failures.note("the upgrade of a classic group", error)
+            self._take_back(before, found.before)
+            answer(HeartbeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    def _take_back(self, before: Group, image: ClassicImage) -> None:
+        """The classic group, which is dead by now and still has its id, is there again; its record
+        was not touched. Where that fails too, the id is free at least."""
+        if self._groups.find(before.group_id) is not before:
+            return
+        try:
+            self._groups.make_classic(before, image)
+        except Exception as error:
+            self._around.failures.note("a classic group that takes its place again", error)
+            self._groups.forget(before)
 
     def _new(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._around, self._groups.next_incarnation())

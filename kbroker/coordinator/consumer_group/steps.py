@@ -338,6 +338,10 @@ class Steps:
             self._around.quick.ended(self.group_id)
         try:
             self._around.turned(self, becomes)
+        except Exception as error:
+            # Else the id would be that of a group that is lost, until the partition moves.
+            self._around.failures.note("a group that became a classic one", error)
+            self._around.gone(self)
         finally:
             with self.lock:
                 self.lost = True

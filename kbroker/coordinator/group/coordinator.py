@@ -331,8 +331,9 @@ class GroupCoordinator:
             self.put(group)
             group.load(image)
 
-    def make_classic(self, before: OtherGroup, image: GroupImage) -> None:
-        """A classic group, which is in the log, takes the place of one of another kind."""
+    def make_classic(self, before: AnyGroup, image: GroupImage) -> None:
+        """A classic group, which is in the log, takes the place of one of another kind, or of a
+        dead one."""
         group = self._new(image.group_id)
         group.load(image)
         self.exchange(before, group)

@@ -49,6 +49,25 @@ def test_members_that_are_too_large_are_not_read(
     assert read == []
 
 
+@pytest.mark.parametrize("fails", ["once", "for ever"])
+def test_an_upgrade_that_raises_leaves_no_dead_group(
+    world: MigratingWorld, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    (a,) = world.stable({"t": [0, 1, 2, 3]})
+    generation = world.classic.generation
+    with monkeypatch.context() as patched:
+        patched.setattr(world.consumers, "_new_in_its_place", None)
+        if fails == "for ever":
+            patched.setattr(world.coordinator, "make_classic", None)
+        assert world.enter("c").code is REFUSED
+    if fails == "once":
+        assert world.classic_beat(a, generation) is NONE
+        assert world.enter("c").code is NONE
+    else:
+        assert world.classic_beat(a, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert world.join().code is ErrorCode.MEMBER_ID_REQUIRED
+
+
 # --- back to the classic protocol ---
 
 
@@ -86,3 +105,14 @@ def test_members_without_the_protocol_of_the_classic_group_join_again(
     joined = world.ask_to_join(protocols=(other, first), instance_id="i")
     assert world.join(a, (first, other)).generation == epoch + 1
     assert joined.got.protocol == "range"
+
+
+def test_a_way_back_that_raises_leaves_no_lost_group(
+    world: MigratingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, _, epoch = mixed(world)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.coordinator, "make_classic", None)
+        assert world.beat("c", -1).code is NONE
+    assert world.classic_beat(a, epoch) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.join().code is ErrorCode.MEMBER_ID_REQUIRED
