@@ -283,7 +283,10 @@ class Steps:
             )
         except Exception as error:
             self._around.failures.note("showing a consumer group", error)
-            view.remove_members(self.group_id)
+            try:
+                self._timers.keep_heard()
+            finally:
+                view.remove_members(self.group_id)
 
     # --- writes: from the outbox ------------------------------------------------------------------
 

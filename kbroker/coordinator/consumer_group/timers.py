@@ -104,6 +104,11 @@ class Timers:
         timers.session_set_ms = timers.due_ms
         timers.session.set(max(0, timers.due_ms - self._clock.monotonic_ms()))
 
+    def keep_heard(self) -> None:
+        """Sessions that began with heartbeats in C go on: C is about to forget when those were."""
+        for member_id, timers in self._members.items():
+            timers.due_ms = max(timers.due_ms, self._heard_ms(member_id) + timers.timeout_ms)
+
     def is_session_over(self, member_id: str, token: int) -> bool:
         """Whether the member's time is up, now that its timer has fired; else it is set again."""
         timers = self._members.get(member_id)

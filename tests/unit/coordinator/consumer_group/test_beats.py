@@ -154,6 +154,25 @@ def test_a_session_begins_with_each_heartbeat_in_c(world: World) -> None:
     assert list(world.group._state.members) == ["a"]
 
 
+def test_sessions_go_on_if_c_does_not_get_the_group(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C alone has the time of their last heartbeats."""
+    epoch = at_rest(world, "a")
+    world.c_answers = lambda: True
+    world.pass_ms(SESSION_MS - 5_000)
+    world.beat("a", epoch)
+    assert world.in_c.answered == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(world.view, "publish_members", None)
+        world.join("b")
+    assert not world.in_c.heard_ms(GROUP, "a")
+    world.pass_ms(SESSION_MS - 1)
+    assert set(world.group._state.members) == {"a", "b"}
+    world.pass_ms(1)
+    assert world.group.is_empty
+
+
 def test_a_session_without_heartbeats_ends(world: World) -> None:
     epoch = at_rest(world, "a")
     world.c_answers = lambda: True
