@@ -193,13 +193,13 @@ class ClassicRequests(Steps):
 
     def _go(self, draft: Draft, going: Mapping[str, Why]) -> None:
         """These members go, for good, in one epoch; the others may be a classic group then."""
-        for member_id, why in going.items():
-            self._around.departures.note(self.group_id, member_id, why)
         topics = self._around.topics.seen()
         settings = self._around.settings(self.group_id)
         self._note_change()
         if not self._may_turn(draft, going, topics, settings):
             decisions.removed(draft, going, topics)
+        for member_id, why in going.items():
+            self._around.departures.note(self.group_id, member_id, why)
 
     def _may_turn(
         self, draft: Draft, gone: Collection[str], topics: TopicsSeen, settings: Settings

@@ -2,7 +2,7 @@
 
 The last ones of each group are kept in memory, for `kbroker group why`; a coordinator that takes
 the group over knows none of them. Of more groups than GROUPS_MAX the one whose last departure is
-longest ago is forgotten.
+longest ago is forgotten. One that is noted again, as the last of its group, counts once.
 
 Any thread; one leaf lock.
 """
@@ -54,7 +54,10 @@ class Departures:
             return
         one = Departure(self._clock.wall_ms(), member_id, why)
         with self._lock:
-            self._groups.setdefault(group_id, deque(maxlen=OF_A_GROUP_MAX)).append(one)
+            found = self._groups.setdefault(group_id, deque(maxlen=OF_A_GROUP_MAX))
+            if found and (found[-1].member_id, found[-1].why) == (member_id, why):
+                found.pop()  # it could not be written, and is tried again
+            found.append(one)
             self._groups.move_to_end(group_id)
             if len(self._groups) > GROUPS_MAX:
                 self._groups.popitem(last=False)

@@ -242,6 +242,7 @@ def test_the_end_of_a_session_that_failed_is_tried_again(
         world.pass_ms(SESSION_MS + 100)
     assert world.failures.count == 1
     assert world.group.member_count == 1
+    assert world.departures.of(GROUP) == ()
     world.pass_ms(1_100)
     assert world.group.is_empty
     assert not len(world.timer)

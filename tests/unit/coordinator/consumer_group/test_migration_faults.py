@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.coordinator.group.departures import Why
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
@@ -116,3 +117,14 @@ def test_a_way_back_that_raises_leaves_no_lost_group(
         assert world.beat("c", -1).code is NONE
     assert world.classic_beat(a, epoch) is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.join().code is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_consumer_that_cannot_go_is_noted_once(world: MigratingWorld) -> None:
+    a, b, epoch = mixed(world)
+    world.log.refuses = REFUSED
+    for _ in range(15):
+        world.pass_ms(10_000)
+        for each in (a, b):
+            assert world.classic_beat(each, epoch) is NONE
+    (one,) = world.coordinator.departures.of(GROUP)
+    assert (one.member_id, one.why) == ("c", Why.SESSION_OVER)

@@ -119,6 +119,19 @@ def test_a_static_member_that_leaves_for_now_or_comes_back_has_not_gone() -> Non
     assert world.departures.of("g") == ()
 
 
+def test_a_departure_that_is_tried_again_counts_once() -> None:
+    clock = ManualClock()
+    departures = Departures(clock)
+    times: list[int] = []
+    for member_id in ("a", "b", "b", "a"):
+        clock.advance(1_000)
+        times.append(clock.wall_ms())
+        departures.note("g", member_id, Why.SESSION_OVER)
+    departures.note("g", "a", Why.LEFT)
+    found = [(each.time_ms, each.member_id) for each in departures.of("g")]
+    assert found == [(times[0], "a"), (times[2], "b"), (times[3], "a"), (times[3], "a")]
+
+
 def test_the_memory_is_bounded() -> None:
     departures = Departures(ManualClock())
     for number in range(OF_A_GROUP_MAX + 3):
