@@ -90,9 +90,14 @@ def test_a_scheduler_that_hangs_at_a_disk_is_no_reason(tmp_path: Path) -> None:
     config = BrokerConfig.load(None, {}, [f"log.dirs={tmp_path}", "listeners=PLAINTEXT://[::1]:0"])
     broker = Broker(config, tmp_path)
     hangs, goes_on, fed = threading.Event(), threading.Event(), threading.Event()
+
+    def flush() -> None:
+        hangs.set()
+        goes_on.wait(30)
+
     assert broker.start()
     try:
-        broker._scheduler.once("a flush", lambda: (hangs.set(), goes_on.wait(30)), 0)
+        broker._scheduler.once("a flush", flush, 0)
         assert hangs.wait(30)
         broker.keep_watched(fed.set, WATCHDOG_PERIOD_MS_MIN)
         assert fed.wait(30)
