@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from kbroker.cluster.share_state import Parts, ShareStates
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.runtime.machine import LogListener
+    from kbroker.coordinator.runtime.state_topic import StateTopicCreation
     from kbroker.coordinator.share.coordinator import ShareCoordinator
     from kbroker.coordinator.share.persister import StatePersister
-    from kbroker.coordinator.share.state_topic import StateTopicCreation
     from kbroker.handlers.services import Services
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage, TopicImage
@@ -90,11 +90,11 @@ class ShareGroupsOnDemand:
         return self._made
 
     def create_topic(self, controller: Any, config: BrokerConfig, brokers: int) -> None:
-        from kbroker.coordinator.share.state_topic import StateTopicCreation
+        from kbroker.coordinator.share.state_topic import creation
 
         with self._lock:
             if self._creation is None:
-                self._creation = StateTopicCreation()
+                self._creation = creation()
         self._creation.ensure(controller, config, brokers)
 
     def _create_topic(self) -> None:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from kbroker.cluster.transactions import Parts, Results, Transactions
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.runtime.machine import LogListener
+    from kbroker.coordinator.runtime.state_topic import StateTopicCreation
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
-    from kbroker.coordinator.txn.state_topic import StateTopicCreation
     from kbroker.engine._hot import HotPath
     from kbroker.engine._transactions import HotTransactions
     from kbroker.handlers.services import Services
@@ -117,11 +117,11 @@ class TransactionsOnDemand:
         return None if made is None else made.coordinator
 
     def create_topic(self, controller: Any, config: BrokerConfig, brokers: int) -> None:
-        from kbroker.coordinator.txn.state_topic import StateTopicCreation
+        from kbroker.coordinator.txn.state_topic import creation
 
         with self._lock:
             if self._creation is None:
-                self._creation = StateTopicCreation()
+                self._creation = creation()
         self._creation.ensure(controller, config, brokers)
 
     def verify(

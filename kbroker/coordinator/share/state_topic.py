@@ -15,12 +15,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from kbroker.coordinator.runtime.topic_creation import TopicCreation
+from kbroker.coordinator.runtime.state_topic import StateTopicCreation
 from kbroker.metadata.controller.decisions import NewTopic
 from kbroker.metadata.image import SHARE_STATE_TOPIC
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.runtime.topic_creation import Controller
     from kbroker.coordinator.share.coordinator import Settings
 
 logger: Final = logging.getLogger("kbroker.share-state")
@@ -47,32 +46,10 @@ def new_topic(config: Settings, brokers: int) -> NewTopic:
     )
 
 
-class StateTopicCreation:
-    """Has the topic created when a client needs it."""
-
-    __slots__ = ("_creation",)
-
-    def __init__(self) -> None:
-        self._creation = TopicCreation(
-            logger,
-            f"{SHARE_STATE_TOPIC} cannot be created yet, so no share-partition has a coordinator:"
-            " %s",
-        )
-
-    def ensure(self, controller: Controller, config: Settings, brokers: int) -> None:
-        """Returns at once. Several callers cause one creation."""
-        self._creation.begin(controller, lambda: self._topic(config, brokers))
-
-    def _topic(self, config: Settings, brokers: int) -> NewTopic:
-        if brokers < config[REPLICATION_FACTOR]:
-            self._creation.lines.write(
-                logging.WARNING,
-                "few brokers",
-                "%s is created with %d replicas, not with the %d of %s: no more brokers live; add"
-                " replicas by a reassignment when they do",
-                SHARE_STATE_TOPIC,
-                max(1, brokers),
-                config[REPLICATION_FACTOR],
-                REPLICATION_FACTOR,
-            )
-        return new_topic(config, brokers)
+def creation() -> StateTopicCreation:
+    return StateTopicCreation(
+        logger,
+        f"{SHARE_STATE_TOPIC} cannot be created yet, so no share-partition has a coordinator: %s",
+        new_topic,
+        REPLICATION_FACTOR,
+    )

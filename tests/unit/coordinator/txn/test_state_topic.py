@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.coordinator.txn.state_topic import StateTopicCreation, new_topic
+from kbroker.coordinator.txn.state_topic import creation, new_topic
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 
@@ -66,17 +66,17 @@ class Controller:
 
 
 def test_several_clients_cause_one_creation(caplog: pytest.LogCaptureFixture) -> None:
-    controller, creation = Controller(), StateTopicCreation()
+    controller, made = Controller(), creation()
     for _ in range(3):
-        creation.ensure(controller, settings(), 3)
+        made.ensure(controller, settings(), 3)
     assert len(controller.wanted) == 1 and not caplog.text
     controller.done.pop()([TopicResult("__transaction_state", ErrorCode.TOPIC_ALREADY_EXISTS)])
-    creation.ensure(controller, settings(), 3)
+    made.ensure(controller, settings(), 3)
     assert len(controller.wanted) == 2
     controller.done.pop()([TopicResult("__transaction_state", ErrorCode.REQUEST_TIMED_OUT)])
     assert "cannot be created yet" in caplog.text
 
 
 def test_few_brokers_are_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
-    StateTopicCreation().ensure(Controller(), settings(), 2)
+    creation().ensure(Controller(), settings(), 2)
     assert "is created with 2 replicas, not with the 3 of" in caplog.text
