@@ -59,6 +59,18 @@ def _batches(stored: Iterable[Any]) -> tuple[StateBatch, ...]:
     )
 
 
+def _written_batches(table: Any, batches: Iterable[StateBatch]) -> list[Any]:
+    return [
+        table.StateBatch(
+            first_offset=each.first_offset,
+            last_offset=each.last_offset,
+            delivery_state=each.state,
+            delivery_count=each.delivery_count,
+        )
+        for each in batches
+    ]
+
+
 def _write_partition(asked: Write) -> Record:
     table = messages.write_share_group_state
     return table.PartitionData(
@@ -67,15 +79,7 @@ def _write_partition(asked: Write) -> Record:
         leader_epoch=asked.leader_epoch,
         start_offset=asked.start_offset,
         delivery_complete_count=asked.delivery_complete_count,
-        state_batches=[
-            table.StateBatch(
-                first_offset=each.first_offset,
-                last_offset=each.last_offset,
-                delivery_state=each.state,
-                delivery_count=each.delivery_count,
-            )
-            for each in asked.batches
-        ],
+        state_batches=_written_batches(table, asked.batches),
     )
 
 
@@ -88,15 +92,7 @@ def _read_result(partition: int, answer: ReadState) -> Record:
         error_code=answer.code,
         state_epoch=answer.state_epoch,
         start_offset=answer.start_offset,
-        state_batches=[
-            table.StateBatch(
-                first_offset=each.first_offset,
-                last_offset=each.last_offset,
-                delivery_state=each.state,
-                delivery_count=each.delivery_count,
-            )
-            for each in answer.batches
-        ],
+        state_batches=_written_batches(table, answer.batches),
     )
 
 
