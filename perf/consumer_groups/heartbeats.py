@@ -10,7 +10,6 @@ turns.
 from __future__ import annotations
 
 import os
-import select
 import socket
 import struct
 import time
@@ -31,7 +30,7 @@ from perf.measurement import OURS, THEIRS, Measurement, kafka_bar
 from perf.process import Watch, cpu_ns, memory
 from perf.stats import estimate
 from perf.tables import interval
-from perf.transactions.driver import SETTLE_S, STALL_S, connected
+from perf.transactions.driver import SETTLE_S, connected, in_turn
 from perf.transactions.warming import until_flat
 
 CPU_BAR: Final = 0.3
@@ -165,44 +164,18 @@ class Work:
     def warm(self) -> str:
         def block() -> float:
             began = time.perf_counter()
-            times = self._drive(count=self._members)
+            times = in_turn(self._lines, count=self._members)
             return (time.perf_counter() - began) / len(times)
 
         warmed = until_flat(block)
         return f"{warmed.blocks * self._members:,} heartbeats, {warmed.word}"
-
-    def _drive(self, *, seconds: float = 0.0, count: int = 0) -> list[int]:
-        """For a time, or until so many are answered; those under way then are awaited."""
-        poller = select.epoll()
-        by_fd = {line.connection.fileno(): line for line in self._lines}
-        began = time.perf_counter()
-        for fd, line in by_fd.items():
-            poller.register(fd, select.EPOLLIN)
-            line.begin()
-        under_way = len(by_fd)
-        times_ns: list[int] = []
-        while under_way:
-            ready = poller.poll(STALL_S)
-            if not ready:
-                raise CellError(f"no answer in {STALL_S:.0f} s")
-            for fd, _ in ready:
-                took_ns = by_fd[fd].on_bytes()
-                if not took_ns:
-                    continue
-                times_ns.append(took_ns)
-                if len(times_ns) < count or time.perf_counter() - began < seconds:
-                    by_fd[fd].begin()
-                else:
-                    under_way -= 1
-        poller.close()
-        return times_ns
 
     def block(self, number: int, seconds: float) -> Beaten:
         pid = self._broker.measured_pid
         watch = Watch([os.getpid(), *self._broker.own_pids])
         before, own = cpu_ns(pid), cpu_ns(os.getpid())
         began = time.perf_counter()
-        times_ns = self._drive(seconds=seconds)
+        times_ns = in_turn(self._lines, seconds=seconds)
         wall_s = time.perf_counter() - began
         cpu_us, own_us = (cpu_ns(pid) - before) / 1e3, (cpu_ns(os.getpid()) - own) / 1e3
         count, times = len(times_ns), Histogram.of(times_ns)

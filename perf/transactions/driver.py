@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from perf.cells import CellError
 from perf.transactions.producer import Producer, Steps, response
@@ -75,8 +75,25 @@ class Driven(NamedTuple):
 
 
 def commit(lines: Sequence[Line], *, seconds: float = 0.0, count: int = 0) -> Driven:
-    """One transaction after the other on each line, for a time or until so many are over. Those
-    that are under way then are finished, and count."""
+    """One transaction after the other on each line, for a time or until so many are over."""
+    began = time.perf_counter()
+    times_ns = in_turn(lines, seconds=seconds, count=count)
+    return Driven(times_ns, time.perf_counter() - began)
+
+
+class InTurn(Protocol):
+    """A connection on which one thing after the other is done. `on_bytes`: how long the one took
+    that is over now; 0 where none is."""
+
+    connection: socket.socket
+
+    def begin(self) -> None: ...
+    def on_bytes(self) -> int: ...
+
+
+def in_turn(lines: Sequence[InTurn], *, seconds: float = 0.0, count: int = 0) -> list[int]:
+    """How long each took, in nanoseconds: for a time, or until so many are over. Those that are
+    under way then are finished, and count."""
     poller = select.epoll()
     by_fd = {line.connection.fileno(): line for line in lines}
     began = time.perf_counter()
@@ -99,7 +116,7 @@ def commit(lines: Sequence[Line], *, seconds: float = 0.0, count: int = 0) -> Dr
             else:
                 under_way -= 1
     poller.close()
-    return Driven(times_ns, time.perf_counter() - began)
+    return times_ns
 
 
 class Written(NamedTuple):
