@@ -3,12 +3,12 @@
     python -m perf.storm                      # kbroker and Apache Kafka, three storms each
     python -m perf.storm --brokers kbroker --clients 1000 --storms 1 --json FILE
 
-Each broker is started anew and has a few clients that go on with small requests (`perf.steady`).
-Then all clients of `perf.storm_clients` connect at once; when the last one is in they leave, and
-come once more: the first storm finds a JVM that has compiled nothing, the later ones are
-compared. Measured: the time until the last client is in, CPU of the broker, and the p99 of those
-that were there, before the storm and in it. Brokers have their turns; the one that has none is
-held still. Both have their defaults but for listeners, certificate and users.
+Each broker starts for this measurement alone and has a few clients that go on with small requests
+(`perf.steady`). Then all clients of `perf.storm_clients` connect at once; when the last one is in
+they leave, and come once more: the first storm finds a JVM that has compiled nothing, the later
+ones are compared. Measured: the time until the last client is in, CPU of the broker, and the p99 of
+those that were there, before the storm and in it. Brokers have their turns; the one that has none
+is held still. Both have their defaults but for listeners, certificate and users.
 
 The load is one thread of this process, whose own CPU is printed: where it is near the time of the
 storm, the broker was not the slower one. The machine has to be quiet.

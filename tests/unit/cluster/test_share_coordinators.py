@@ -167,7 +167,7 @@ def test_a_partition_that_is_left_out_is_not_known(rig: Rig) -> None:
 
 
 def test_a_broker_without_the_api_coordinates_nothing(rig: Rig) -> None:
-    """It is connected anew: it lists the API when it has the level."""
+    """The next request opens a connection, and reads the APIs that the broker lists by then."""
     rig.peers.offers = False
     assert rig.ask(Delete(KEYS[0])) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert rig.peers.forgotten == [Address("other", 9093)]
