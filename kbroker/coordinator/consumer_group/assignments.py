@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kbroker.clock import NS_PER_MS
 from kbroker.coordinator.group.assignors import Subscriber, assign
@@ -34,6 +34,16 @@ CHEAP_NS: Final = 5 * NS_PER_MS
 TIMES_ITS_TIME: Final = 20
 # Of a group without a last one: for each of its members and partitions.
 FIRST_GUESS_NS: Final = 2_000
+
+
+class Asked(Protocol):
+    """A question of any protocol."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
 
 
 class Question(NamedTuple):
@@ -86,10 +96,17 @@ def compute(question: Question) -> Targets:
 class Assigner:
     """See the module. `beside` takes a question; its answer comes to `answered`."""
 
-    __slots__ = ("_beside", "_clock", "_computing", "_next_ns", "_unit_ns")
+    __slots__ = ("_beside", "_clock", "_compute", "_computing", "_next_ns", "_unit_ns")
 
-    def __init__(self, clock: Clock, beside: Callable[[Question], bool]) -> None:
-        """`beside` returns False where it takes nothing now."""
+    def __init__(
+        self,
+        clock: Clock,
+        beside: Callable[[Any], bool],
+        compute: Callable[[Any], Targets] = compute,
+    ) -> None:
+        """`beside` returns False where it takes nothing now. `compute`: for questions of another
+        protocol."""
+        self._compute = compute
         self._clock = clock
         self._beside = beside
         self._computing = False
@@ -97,7 +114,7 @@ class Assigner:
         self._unit_ns = float(FIRST_GUESS_NS)
 
     def targets(
-        self, question: Callable[[], Question], size: int, interval_ms: int
+        self, question: Callable[[], Asked], size: int, interval_ms: int
     ) -> tuple[int, Targets] | None:
         """An epoch with its targets, if they are computed at once. `size`: of the question."""
         now_ns = self._clock.monotonic_ns()
@@ -107,17 +124,17 @@ class Assigner:
             self._computing = self._beside(question())
             return None
         asked = question()
-        found = compute(asked)
+        found = self._compute(asked)
         self.took(asked, self._clock.monotonic_ns() - now_ns, interval_ms)
         return asked.epoch, found
 
-    def took(self, question: Question, time_ns: int, interval_ms: int) -> None:
+    def took(self, question: Asked, time_ns: int, interval_ms: int) -> None:
         self._unit_ns = max(1.0, time_ns / max(1, question.size))
         if time_ns >= CHEAP_NS:
             pause_ns = max(TIMES_ITS_TIME * time_ns, interval_ms * NS_PER_MS)
             self._next_ns = self._clock.monotonic_ns() + pause_ns
 
-    def answered(self, question: Question, time_ns: int, interval_ms: int) -> None:
+    def answered(self, question: Asked, time_ns: int, interval_ms: int) -> None:
         """What was computed beside has come back, or has failed."""
         self._computing = False
         self.took(question, time_ns, interval_ms)

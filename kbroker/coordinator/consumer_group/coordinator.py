@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat, HeartbeatAsked
     from kbroker.coordinator.consumer_group.state import GroupState
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
-    from kbroker.coordinator.group.coordinator import GroupCoordinator
+    from kbroker.coordinator.group.coordinator import AnyGroup, GroupCoordinator
     from kbroker.coordinator.group.images import GroupImage as ClassicImage
     from kbroker.coordinator.group.seams import HotView
     from kbroker.coordinator.group.store import OffsetsStore
@@ -68,8 +68,9 @@ class ConsumerGroups:
         a thread of ours."""
         self._config = config
         self._groups = groups
-        self._topics = Topics(image)
+        self.seen_topics: Final = Topics(image)
         self._beside = Beside()
+        self.beside: Final = self._beside.submit if beside is None else beside
         self._around = Around(
             settings=ConsumerSettings(config, image).of,
             clock=clock,
@@ -79,9 +80,9 @@ class ConsumerGroups:
             beats=beats,
             failures=groups.failures,
             departures=groups.departures,
-            topics=self._topics,
+            topics=self.seen_topics,
             quick=QuickGroups(),
-            beside=self._beside.submit if beside is None else beside,
+            beside=self.beside,
             gone=self._gone,
             turned=self._turned,
         )
@@ -109,10 +110,10 @@ class ConsumerGroups:
             if isinstance(group, Group):
                 self._take_over(group, asked, answer)
                 return
-            code, group = self._groups.take(asked.group_id, self._new)
+            if group is None:
+                code, group = self._groups.take(asked.group_id, self._new)
             if not isinstance(group, ConsumerGroup):
-                # Where there is no code a classic group has come meanwhile.
-                answer(HeartbeatAnswer(code or ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                answer(_not_to_be_made(asked.group_id, group, code))
                 return
         if asked.epoch < JOINS_EPOCH:
             group.part(asked, answer)
@@ -122,7 +123,7 @@ class ConsumerGroups:
     def _take_over(self, before: Group, asked: HeartbeatAsked, answer: AnswerHeartbeat) -> None:
         """A classic group becomes a consumer group, if it may."""
         settings = self._around.settings(asked.group_id)
-        topics = self._topics.seen()
+        topics = self.seen_topics.seen()
 
         def convert(image: ClassicImage, is_empty: bool) -> Upgrade | Refusal:
             policy, size_max = settings.policy, settings.size_max
@@ -190,7 +191,7 @@ class ConsumerGroups:
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def topics(self) -> TopicsSeen:
-        return self._topics.seen()
+        return self.seen_topics.seen()
 
     # --- the log ---
 
@@ -210,6 +211,13 @@ def _not_found(group_id: str, is_there: bool) -> HeartbeatAnswer:
         f"Group {group_id} is not a consumer group." if is_there else f"Group {group_id} not found."
     )
     return HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, words)
+
+
+def _not_to_be_made(group_id: str, there: AnyGroup | None, code: ErrorCode) -> HeartbeatAnswer:
+    if there is not None and not isinstance(there, Group):  # of a third kind
+        return _not_found(group_id, is_there=True)
+    # Where there is no code a classic group has come meanwhile.
+    return HeartbeatAnswer(code or ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _has_room(found: Upgrade, asked: HeartbeatAsked, size_max: int) -> bool:

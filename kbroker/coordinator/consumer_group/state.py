@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from kbroker.coordinator.consumer_group.drafts import DraftOf
 from kbroker.coordinator.consumer_group.images import (
     NEW_MEMBER,
     NO_PARTITIONS,
@@ -261,36 +262,21 @@ def _add(counts: Counter[Key], key: Key, by: int) -> None:
         del counts[key]
 
 
-class Draft:
-    """Changes of a state, made one by one, that are to be written together, or taken back.
+class Draft(DraftOf[GroupState]):
+    """Changes of a consumer group."""
 
-    A key that changes twice has one change, the later one, in its later place.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_changes", "_undo", "state")
+    def put(self, kind: Kind, key: str, value: Value | None) -> None:  # type: ignore[override]
+        super().put(kind, key, value)
 
-    def __init__(self, state: GroupState) -> None:
-        self.state = state
-        self._changes: dict[tuple[Kind, str], Change] = {}
-        self._undo: list[Change] = []
-
-    def put(self, kind: Kind, key: str, value: Value | None) -> None:
-        change = Change(kind, key, value)
-        self._undo.append(self.state.apply(change))
-        self._changes.pop((kind, key), None)
-        self._changes[kind, key] = change
+    def _change(self, kind: int, key: str, value: Value | None) -> Change:
+        return Change(Kind(kind), key, value)
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        return tuple(self._changes.values())
+        return super().changes
 
     @property
     def undo(self) -> tuple[Change, ...]:
-        """In the order in which they take the changes back."""
-        return tuple(reversed(self._undo))
-
-    def take_back(self) -> None:
-        for change in self.undo:
-            self.state.apply(change)
-        self._changes.clear()
-        self._undo.clear()
+        return super().undo
