@@ -107,6 +107,8 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.LIST_CONFIG_RESOURCES: _served(0, 1),
         ApiKey.UNREGISTER_BROKER: _served(0, 0),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _served(0, 0),
+        ApiKey.SHARE_GROUP_HEARTBEAT: _served(1, 1),
+        ApiKey.SHARE_GROUP_DESCRIBE: _served(1, 1),
         ApiKey.INITIALIZE_SHARE_GROUP_STATE: _served(0, 0),
         ApiKey.READ_SHARE_GROUP_STATE: _served(0, 0),
         ApiKey.WRITE_SHARE_GROUP_STATE: _served(0, 1),
