@@ -46,11 +46,29 @@ _BOUNDED: Final = (
     ),
 )
 
+_OF_SHARE_GROUPS: Final = tuple(
+    (f"group.share.{key}", f"group.share.min.{key}", f"group.share.max.{key}")
+    for key in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+)
+
 
 class ConsumerGroupSettings(NamedTuple):
     session_timeout_ms: int
     heartbeat_interval_ms: int
     assignment_interval_ms: int
+
+
+class ShareMemberSettings(NamedTuple):
+    """What a share group's coordinator follows; of one group, at this moment."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+
+
+def share_member_settings(config: BrokerConfig, own: Mapping[str, str]) -> ShareMemberSettings:
+    """`own`: the settings that are stored for the group."""
+    return ShareMemberSettings(*(_value(config, own, *keys) for keys in _OF_SHARE_GROUPS))
 
 
 def consumer_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ConsumerGroupSettings:

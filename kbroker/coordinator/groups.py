@@ -19,6 +19,7 @@ from kbroker.coordinator.group.expiration import OffsetExpiration
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.coordinator.runtime.loader import Loader
+from kbroker.errors import InvariantError
 from kbroker.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.consumer_group.coordinator import ConsumerGroups
     from kbroker.coordinator.runtime.machine import LogListener
+    from kbroker.coordinator.share.seams import Persister
+    from kbroker.coordinator.share_group.coordinator import ShareGroups
     from kbroker.metadata.image import ImageDelta
     from kbroker.own_thread import OwnThread
     from kbroker.purgatory.timer import CallLater
@@ -36,6 +39,10 @@ EXPIRY_TASK: Final = "offset-expiry"
 # Before what hangs is looked at again.
 LATE_PAUSE_MS: Final = 100
 _NO_IMAGE: Final = ClusterImage()
+
+
+def no_persister() -> Persister:
+    raise InvariantError("there is no persister")
 
 
 class Timer(Protocol):
@@ -56,6 +63,7 @@ class Groups:
         make_loader: Callable[..., Loader] = Loader,
         in_step: Callable[[Callable[[], None]], None] = lambda call: call(),
         beside: Callable[[Callable[[], object]], bool] | None = None,
+        persister: Callable[[], Persister] = no_persister,
     ) -> None:
         """`config` gives the settings as they are now, `replica_of` a partition's replica here.
         `listener`: of appends for the groups. `in_step` has something done on the
@@ -85,8 +93,14 @@ class Groups:
         )
         self._on_demand = threading.Lock()
         self._consumer_groups: ConsumerGroups | None = None
+        self._share_groups: ShareGroups | None = None
+        self._persister = persister
         self._clock, self._timer, self._beside = clock, timer, beside
-        self._machine.attach(self.coordinator, lambda: self.consumer_groups().replay())
+        self._machine.attach(
+            self.coordinator,
+            lambda: self.consumer_groups().replay(),
+            lambda: self.share_groups().replay(),
+        )
         self.expiration: Final = OffsetExpiration(
             self.table, self.coordinator, clock, config, self.coordinator.failures
         )
@@ -125,6 +139,20 @@ class Groups:
                     self.coordinator, self._now, self._beats, self._beside,
                 )  # fmt: skip
             return self._consumer_groups
+
+    def share_groups(self) -> ShareGroups:
+        """Made at the first call. They see the topics, and compute beside, as consumer groups."""
+        consumer_groups = self.consumer_groups()
+        with self._on_demand:
+            if self._share_groups is None:
+                from kbroker.coordinator.share_group.coordinator import ShareGroups
+
+                self._share_groups = ShareGroups(
+                    self._config, self._clock, self._timer.call_later, self.store, self.table,
+                    self.coordinator, self._now, consumer_groups.seen_topics,
+                    consumer_groups.beside, self._persister,
+                )  # fmt: skip
+            return self._share_groups
 
     def _now(self) -> ClusterImage:
         return _NO_IMAGE if self._image is None else self._image

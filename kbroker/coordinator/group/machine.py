@@ -21,6 +21,7 @@ from kbroker.coordinator.group.group_records import (
     decode_group,
     group_of_key,
     is_of_a_consumer_group,
+    is_of_a_share_group,
 )
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode, InvariantError
@@ -82,6 +83,11 @@ class OtherReplay(Protocol):
     def loaded(self) -> None: ...
 
 
+MakeReplay = Callable[[], OtherReplay]
+# Whether a key is of a kind of groups, and the load of those.
+Others = tuple[Callable[[bytes], bool], MakeReplay]
+
+
 class Groups(Protocol):
     """The coordinator: groups come and go with a partition."""
 
@@ -107,12 +113,18 @@ class GroupMachine:
         self._table = table
         self._topic_id_of = topic_id_of
         self._groups: Groups | None = None
-        self._others: Callable[[], OtherReplay] | None = None
+        self._others: Sequence[Others] = ()
 
-    def attach(self, groups: Groups, others: Callable[[], OtherReplay] | None = None) -> None:
-        """`others` begins a load of the groups that are no classic ones; None: there are none."""
+    def attach(
+        self,
+        groups: Groups,
+        consumer: MakeReplay | None = None,
+        share: MakeReplay | None = None,
+    ) -> None:
+        """`consumer` and `share` begin a load of groups of these kinds; None: there are none."""
         self._groups = groups
-        self._others = others
+        pairs = ((is_of_a_consumer_group, consumer), (is_of_a_share_group, share))
+        self._others = [(is_theirs, make) for is_theirs, make in pairs if make is not None]
 
     def _attached(self) -> Groups:
         if self._groups is None:
@@ -214,14 +226,14 @@ class GroupReplay:
         table: Table,
         groups: Groups,
         partition: int,
-        others: Callable[[], OtherReplay] | None = None,
+        others: Sequence[Others] = (),
     ) -> None:
         self._table = table
         self._groups = groups
         self._partition = partition
         self._values: dict[str, bytes] = {}
         self._make_others = others
-        self._others: OtherReplay | None = None
+        self._others: dict[MakeReplay, OtherReplay] = {}
 
     def record(self, record: Record) -> None:
         try:
@@ -242,21 +254,18 @@ class GroupReplay:
 
     def _record_of_another(self, record: Record) -> None:
         """Of a group of another kind; one that this broker does not have is passed over."""
-        if (
-            self._others is None
-            and self._make_others is not None
-            and is_of_a_consumer_group(record.key)
-        ):
-            self._others = self._make_others()
-        if self._others is not None:
-            self._others.record(record)
+        for is_theirs, make in self._make_others:
+            if is_theirs(record.key):
+                if make not in self._others:
+                    self._others[make] = make()
+                self._others[make].record(record)
 
     def loaded(self) -> None:
         name = f"{OFFSETS_TOPIC}-{self._partition}"
         images = _images(self._values, name)
         self._groups.load(images)
-        if self._others is not None:
-            self._others.loaded()
+        for others in self._others.values():
+            others.loaded()
         logger.debug("loaded %s: %d groups", name, len(images))
         with_offsets = {*self._table.groups(self._partition)}
         for group_id in with_offsets | self._table.pending_groups(self._partition):

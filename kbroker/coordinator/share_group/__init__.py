@@ -1,0 +1,1 @@
+"""Share groups: members, assignments, and the share-partitions that have a state."""

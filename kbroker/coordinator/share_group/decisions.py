@@ -1,0 +1,247 @@
+"""What a request or an event does to a share group: changes of its state, and no more (KIP-932).
+
+Each function is given a draft of the state and all that it needs besides, and puts changes into the
+draft in the order in which their records are written. `Refused` is raised before or after changes;
+the caller takes those back. Pure but for the draft: no lock, no clock, no log.
+
+    a member joins, leaves, subscribes to other topics,
+    a topic has changed, or its share-partitions have a state  -> the group's epoch + 1
+    the next heartbeat of any member                           -> another target
+    the next heartbeat of each member                          -> it has its target, at once
+
+A share-partition is in a target only when it has a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from kbroker.coordinator.consumer_group.decisions import Outcome
+from kbroker.coordinator.consumer_group.images import (
+    JOINS_EPOCH,
+    GroupImage,
+    Partitions,
+    TargetEpoch,
+)
+from kbroker.coordinator.consumer_group.messages import Refused
+from kbroker.coordinator.share_group.images import (
+    CurrentImage,
+    Kind,
+    MemberImage,
+    StateTopics,
+    TopicPartitions,
+    fewer,
+    more,
+)
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.consumer_group.topics import TopicsSeen
+    from kbroker.coordinator.share_group.messages import HeartbeatAsked
+    from kbroker.coordinator.share_group.state import Draft, ShareGroupState
+
+_FIRST_EPOCH: Final = 1
+
+# Puts a target of the group's epoch into the draft, if it is computed now.
+Assign = Callable[["Draft"], None]
+
+
+def heartbeat(
+    draft: Draft,
+    asked: HeartbeatAsked,
+    topics: TopicsSeen,
+    assign: Assign,
+    *,
+    size_max: int,
+    now_ms: int,
+    look: bool,
+) -> Outcome:
+    """A heartbeat of a member that joins or stays. `look`: the topics, or those with a state, may
+    be others than they were at the last heartbeat; `now_ms` is the wall clock's."""
+    state = draft.state
+    _check(state, asked, size_max)
+    before = state.members.get(asked.member_id)
+    current = state.current_of(asked.member_id)
+    after = MemberImage(
+        asked.rack_id if asked.rack_id is not None else None if before is None else before.rack_id,
+        asked.client_id,
+        asked.client_host,
+        asked.topics if asked.topics is not None else () if before is None else before.topics,
+    )
+    if after != before:
+        draft.put(Kind.MEMBER, asked.member_id, after)
+    changed = after.topics != (() if before is None else before.topics)
+    _raise_epoch(draft, topics, now_ms, changed=changed, look=look or changed)
+    if state.epoch > state.assignment_epoch:
+        assign(draft)
+    following = _moved(state, asked.member_id, topics, current, changed=changed)
+    if following is not current:
+        draft.put(Kind.CURRENT, asked.member_id, following)
+    is_full = asked.epoch == JOINS_EPOCH or asked.topics is not None
+    if is_full or following.assigned != current.assigned or asked.epoch != current.epoch:
+        return Outcome(asked.member_id, following.epoch, following.assigned)
+    return Outcome(asked.member_id, following.epoch, None)
+
+
+def _check(state: ShareGroupState, asked: HeartbeatAsked, size_max: int) -> None:
+    known = asked.member_id in state.members
+    if asked.epoch == JOINS_EPOCH:
+        if not known and len(state.members) >= size_max:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The share group has reached its maximum capacity of {size_max} members.",
+            )
+        return
+    if not known:
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"Member {asked.member_id} is not a member of group {asked.group_id}.",
+        )
+    current = state.current_of(asked.member_id)
+    if asked.epoch in (current.epoch, current.previous_epoch):
+        return  # or its last answer was lost
+    which = "smaller" if asked.epoch < current.epoch else "greater"
+    raise Refused(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The share group member has a {which} member epoch ({asked.epoch}) than the one known by"
+        f" the group coordinator ({current.epoch}). The member must abandon all its partitions and"
+        " rejoin.",
+    )
+
+
+def _raise_epoch(
+    draft: Draft, topics: TopicsSeen, now_ms: int, *, changed: bool, look: bool
+) -> None:
+    state = draft.state
+    if not state.exists:
+        # A new group has had an assignment, of nothing, in its first epoch.
+        draft.put(Kind.GROUP, "", GroupImage(_FIRST_EPOCH, 0))
+        draft.put(Kind.TARGET_EPOCH, "", TargetEpoch(_FIRST_EPOCH, now_ms))
+    if not look:
+        return
+    found = topics.hash_of(state.topics())
+    is_late = state.epoch == state.assignment_epoch and _lacks(state, topics)
+    if changed or found != state.metadata_hash or is_late:
+        _next_epoch(draft, found)
+
+
+def _lacks(state: ShareGroupState, topics: TopicsSeen) -> bool:
+    """Whether share-partitions have a state, and are in no target."""
+    if not state.members:
+        return False
+    given: dict[UUID, set[int]] = {}
+    for target in state.targets.values():
+        for topic_id, some in target.items():
+            given.setdefault(topic_id, set()).update(some)
+    counts = assignable(state, topics)
+    return any(len(given.get(topic_id, ())) < count for topic_id, count in counts.items())
+
+
+def assignable(state: ShareGroupState, topics: TopicsSeen) -> dict[UUID, int]:
+    """Partitions of the subscribed topics that have a state, by topic."""
+    counts = topics.partition_counts(state.topics())
+    found = {id_: min(count, state.initialized_count(id_)) for id_, count in counts.items()}
+    return {topic_id: count for topic_id, count in found.items() if count}
+
+
+def _next_epoch(draft: Draft, metadata_hash: int) -> None:
+    draft.put(Kind.GROUP, "", GroupImage(draft.state.epoch + 1, metadata_hash))
+
+
+def _moved(
+    state: ShareGroupState,
+    member_id: str,
+    topics: TopicsSeen,
+    current: CurrentImage,
+    *,
+    changed: bool,
+) -> CurrentImage:
+    """What the member has from now on; the very value of before where nothing changes."""
+    if current.epoch == state.assignment_epoch and not changed:
+        return current
+    mine = topics.ids_of(state.members[member_id].topics)
+    assigned = {id_: some for id_, some in state.target_of(member_id).items() if id_ in mine}
+    following = CurrentImage(state.assignment_epoch, current.epoch, assigned)
+    if following.epoch == current.epoch:
+        following = following._replace(previous_epoch=current.previous_epoch)
+    return current if following == current else following
+
+
+def assigned(draft: Draft, epoch: int, targets: Mapping[str, Partitions], now_ms: int) -> bool:
+    """The target of a group's epoch; False: a later one is there."""
+    state = draft.state
+    if epoch <= state.assignment_epoch or not state.members:
+        return False
+    for member_id in state.members:
+        target = targets.get(member_id, {})
+        if state.targets.get(member_id) != target:
+            draft.put(Kind.TARGET, member_id, target)
+    draft.put(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, now_ms))
+    return True
+
+
+def removed(draft: Draft, member_ids: Iterable[str], topics: TopicsSeen) -> None:
+    """Members have left, or have sent nothing in time."""
+    for member_id in member_ids:
+        state = draft.state
+        if member_id not in state.members:
+            raise Refused(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group."
+            )
+        if member_id in state.current:
+            draft.put(Kind.CURRENT, member_id, None)
+        if member_id in state.targets:
+            draft.put(Kind.TARGET, member_id, None)
+        draft.put(Kind.MEMBER, member_id, None)
+    _next_epoch(draft, topics.hash_of(draft.state.topics()))
+
+
+# --- the topics with a state ----------------------------------------------------------------------
+
+
+def begin_states(draft: Draft, topics: TopicsSeen) -> None:
+    """Share-partitions of subscribed topics that have no state are to get one."""
+    state = draft.state
+    for name in sorted(state.topics()):
+        for topic_id in topics.ids_of([name]):
+            count = topics.partition_counts([name])[topic_id]
+            kept = state.state_topics
+            known: set[int] = set()
+            for part in (kept.initializing, kept.initialized):
+                if topic_id in part:
+                    known |= part[topic_id].partitions
+            missing = frozenset(range(count)) - known
+            if missing and topic_id not in kept.deleting:
+                initializing = more(kept.initializing, topic_id, name, missing)
+                draft.put(Kind.STATE_TOPICS, "", kept._replace(initializing=initializing))
+
+
+def states_began(draft: Draft, topic_id: UUID, partitions: frozenset[int]) -> None:
+    """These share-partitions have a state now."""
+    kept = draft.state.state_topics
+    waiting = kept.initializing.get(topic_id, TopicPartitions("", frozenset()))
+    begun = waiting.partitions & partitions
+    if begun:
+        draft.put(
+            Kind.STATE_TOPICS,
+            "",
+            StateTopics(
+                fewer(kept.initializing, topic_id, begun),
+                more(kept.initialized, topic_id, waiting.name, begun),
+                kept.deleting,
+            ),
+        )
+
+
+def topics_gone(draft: Draft, exists: Callable[[UUID], bool]) -> None:
+    """Topics that were deleted have no states any more: the share coordinator removes those."""
+    kept = draft.state.state_topics
+    after = StateTopics(
+        {id_: some for id_, some in kept.initializing.items() if exists(id_)},
+        {id_: some for id_, some in kept.initialized.items() if exists(id_)},
+        {id_: name for id_, name in kept.deleting.items() if exists(id_)},
+    )
+    if after != kept:
+        draft.put(Kind.STATE_TOPICS, "", after)

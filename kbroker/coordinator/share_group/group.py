@@ -1,0 +1,428 @@
+"""One share group: the requests, timers and results that reach it.
+
+Place in the flow: the coordinator finds the group; a public method here has a step of it taken
+(`consumer_group/record_steps.py`), which decides with `decisions.py`. After a heartbeat the share-
+partitions that are to have a state are asked of the persister; where it has them they come back as
+a step, and the next heartbeat finds a target with them. One that fails is asked for again by a
+heartbeat after `group.share.initialize.retry.interval.ms`, or at once after a load.
+
+A share group commits no offsets, and has no member of the classic protocol; it stays while it is
+empty, until it is deleted, for its share-partitions' states are worth keeping.
+
+Any thread; the group's lock is taken here and held for no write, answer or question.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+from kbroker.coordinator.consumer_group.assignments import Assigner, Targets
+from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, Refused
+from kbroker.coordinator.consumer_group.quick import CHANGES_FOR_MS, QUICK_MS
+from kbroker.coordinator.consumer_group.record_steps import GroupAround, Record, RecordSteps
+from kbroker.coordinator.group.expiration import GroupAge
+from kbroker.coordinator.group.messages import (
+    Admission,
+    GroupListing,
+    JoinAnswer,
+    LeaveAnswer,
+    SyncAnswer,
+)
+from kbroker.coordinator.group.states import GroupState as ClassicState
+from kbroker.coordinator.share.images import NO_START, SharePartition
+from kbroker.coordinator.share_group import decisions
+from kbroker.coordinator.share_group.assignor import SIMPLE, Subscriber, assign
+from kbroker.coordinator.share_group.images import Kind
+from kbroker.coordinator.share_group.messages import DescribedMember, Description
+from kbroker.coordinator.share_group.records import records_of
+from kbroker.coordinator.share_group.state import Draft, ShareGroupLabel, ShareGroupState
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat
+    from kbroker.coordinator.consumer_group.settings import Settings
+    from kbroker.coordinator.consumer_group.topics import TopicsSeen
+    from kbroker.coordinator.group.messages import (
+        AnswerJoin,
+        AnswerLeave,
+        AnswerSync,
+        CommitAsked,
+        GroupDescription,
+        JoinAsked,
+        Leaver,
+        SyncAsked,
+    )
+    from kbroker.coordinator.share.seams import Outcome, Persister
+    from kbroker.coordinator.share_group.messages import HeartbeatAsked
+
+SHARE: Final = "share"
+_NONE: Final = ErrorCode.NONE
+_UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class Question(NamedTuple):
+    """All that an assignment follows from; nothing in it changes."""
+
+    epoch: int
+    members: Sequence[Subscriber]
+    partition_counts: Mapping[UUID, int]
+
+    @property
+    def size(self) -> int:
+        return len(self.members) + sum(self.partition_counts.values())
+
+
+def compute(question: Question) -> Targets:
+    return assign(question.members, question.partition_counts)
+
+
+class ShareGroup(RecordSteps[ShareGroupState]):
+    """See the module."""
+
+    __slots__ = (
+        "_asked_ms", "_assigner", "_changed_ms", "_joined_ms", "_persister", "_retry_ms",
+        "_states_changed",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        group_id: str,
+        around: GroupAround,
+        incarnation: int,
+        persister: Callable[[], Persister],
+        retry_ms: Callable[[], int],
+    ) -> None:
+        """`retry_ms`: before a share-partition that got no state is asked for again."""
+        super().__init__(group_id, around, incarnation)
+        self._persister = persister
+        self._retry_ms = retry_ms
+        self._changed_ms = self._joined_ms = -CHANGES_FOR_MS
+        self._assigner = Assigner(around.clock, self._compute_beside, compute)
+        # Of topics whose share-partitions are being asked for: when that was.
+        self._asked_ms: dict[UUID, int] = {}
+        self._states_changed = True  # since the last heartbeat
+
+    # --- a group of records -----------------------------------------------------------------------
+
+    def _new_state(self) -> ShareGroupState:
+        return ShareGroupState()
+
+    def _draft(self) -> Draft:
+        return Draft(self._state)
+
+    def _parts(self, draft: Draft) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+        """A share group has few members (`group.share.max.size`): its drafts are one batch."""
+        yield draft.changes, draft.undo
+
+    def _records(self, changes: Iterable[Any]) -> list[Record]:
+        return records_of(self.group_id, changes)
+
+    def _follow(self, changes: Iterable[Any]) -> None:
+        for kind, key, _ in changes:
+            if kind == Kind.MEMBER and key not in self._state.members:
+                self._timers.end(key)
+            elif kind == Kind.STATE_TOPICS:
+                self._states_changed = True
+
+    def _undone(self, changes: Sequence[Any]) -> None:
+        self._states_changed = True
+
+    # --- heartbeats -------------------------------------------------------------------------------
+
+    def beat(self, asked: HeartbeatAsked, answer: AnswerHeartbeat) -> None:
+        """A member joins or stays. `answer` is called once, when it may be known."""
+
+        def answered(found: HeartbeatAnswer) -> None:
+            answer(found)
+            if not found.code:
+                self._ask_for_states()
+
+        self._run(partial(self._beaten, asked), answered, "a heartbeat of a share group")
+
+    def part(self, asked: HeartbeatAsked, answer: AnswerHeartbeat) -> None:
+        """A member leaves."""
+        self._run(partial(self._left, asked), answer, "the leaving of a member")
+
+    def _beaten(self, asked: HeartbeatAsked, draft: Draft) -> HeartbeatAnswer:
+        around, state = self._around, self._state
+        if not state.exists and asked.epoch > 0:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} not found.")
+        settings = around.settings(self.group_id)
+        topics = around.topics.seen()
+        is_new = asked.member_id not in state.members
+        look = self._states_changed or not topics.is_same(self._seen)
+        if look:
+            decisions.topics_gone(draft, lambda topic_id: topics.name_of(topic_id) is not None)
+        outcome = decisions.heartbeat(
+            draft,
+            asked,
+            topics,
+            partial(self._assign, topics, settings),
+            size_max=settings.size_max,
+            now_ms=around.clock.wall_ms(),
+            look=look,
+        )
+        if look or asked.topics is not None:
+            decisions.begin_states(draft, topics)
+        self._seen = topics
+        self._states_changed = False
+        if is_new:
+            self._joined_ms = around.clock.monotonic_ms()
+        self._timers.renew(outcome.member_id, settings.session_timeout_ms)
+        if draft.changes:
+            self._changed_ms = around.clock.monotonic_ms()
+        return HeartbeatAnswer(
+            member_id=outcome.member_id,
+            epoch=outcome.epoch,
+            interval_ms=self._interval_ms(settings),
+            assignment=outcome.assignment,
+        )
+
+    def _left(self, asked: HeartbeatAsked, draft: Draft) -> HeartbeatAnswer:
+        if not self._state.exists:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} not found.")
+        decisions.removed(draft, [asked.member_id], self._around.topics.seen())
+        self._changed_ms = self._around.clock.monotonic_ms()
+        return HeartbeatAnswer(member_id=asked.member_id, epoch=asked.epoch)
+
+    def _interval_ms(self, settings: Settings) -> int:
+        """Until the next heartbeat: short while the group changes."""
+        now_ms = self._around.clock.monotonic_ms()
+        until_ms = self._changed_ms + CHANGES_FOR_MS
+        state = self._state
+        is_young = now_ms < self._joined_ms + CHANGES_FOR_MS
+        is_late = state.epoch > state.assignment_epoch or bool(state.state_topics.initializing)
+        if now_ms >= until_ms or not (is_young or is_late):
+            self._around.quick.ended(self.group_id)
+            return settings.heartbeat_interval_ms
+        members = len(state.members)
+        if self._around.quick.may(self.group_id, members, until_ms, now_ms):
+            return min(QUICK_MS, settings.heartbeat_interval_ms)
+        return settings.heartbeat_interval_ms
+
+    # --- assignments ------------------------------------------------------------------------------
+
+    def _assign(self, topics: TopicsSeen, settings: Settings, draft: Draft) -> None:
+        state = draft.state
+        size = len(state.members) + sum(topics.partition_counts(state.topics()).values())
+        found = self._assigner.targets(
+            partial(self._question, topics), size, settings.assignment_interval_ms
+        )
+        if found is not None:
+            decisions.assigned(draft, *found, self._around.clock.wall_ms())
+
+    def _question(self, topics: TopicsSeen) -> Question:
+        state = self._state
+        members = [
+            Subscriber(member_id, topics.ids_of(member.topics), state.target_of(member_id))
+            for member_id, member in state.members.items()
+        ]
+        return Question(state.epoch, members, decisions.assignable(state, topics))
+
+    def _compute_beside(self, question: Question) -> bool:
+        return self._around.beside(partial(self._computed, question))
+
+    def _computed(self, question: Question) -> None:
+        """On the thread beside."""
+        clock = self._around.clock
+        began_ns = clock.monotonic_ns()
+        targets: Targets | None = None
+        interval_ms = 0
+        try:
+            interval_ms = self._around.settings(self.group_id).assignment_interval_ms
+            targets = compute(question)
+        finally:
+            took_ns = clock.monotonic_ns() - began_ns
+            self._come_back(
+                partial(self._assigner.answered, question, took_ns, interval_ms),
+                partial(self._assigned, question, targets),
+                "an assignment",
+            )
+
+    def _assigned(self, question: Question, targets: Targets | None, draft: Draft) -> None:
+        if targets is not None:
+            now_ms = self._around.clock.wall_ms()
+            if decisions.assigned(draft, question.epoch, targets, now_ms):
+                self._changed_ms = self._around.clock.monotonic_ms()
+
+    # --- states of share-partitions ---------------------------------------------------------------
+
+    def _ask_for_states(self) -> None:
+        """Those that are to begin, and have not been asked for lately."""
+        now_ms = self._around.clock.monotonic_ms()
+        asks: list[tuple[UUID, frozenset[int]]] = []
+        with self.lock:
+            if self.lost or self._deleting:
+                return
+            epoch = self._state.epoch
+            retry_ms = self._retry_ms() if self._asked_ms else 0
+            for topic_id, some in self._state.state_topics.initializing.items():
+                asked_ms = self._asked_ms.get(topic_id)
+                if asked_ms is None or asked_ms + retry_ms <= now_ms:
+                    self._asked_ms[topic_id] = now_ms
+                    asks.append((topic_id, some.partitions))
+        for topic_id, partitions in asks:
+            gather = _Gather(len(partitions), partial(self._states_came, topic_id))
+            for index in sorted(partitions):
+                key = SharePartition(self.group_id, topic_id, index)
+                self._persister().initialize(key, epoch, NO_START, partial(gather.add, index))
+
+    def _states_came(self, topic_id: UUID, done: frozenset[int], missing: bool) -> None:
+        def note() -> None:
+            if not missing:
+                self._asked_ms.pop(topic_id, None)
+
+        def decide(draft: Draft) -> None:
+            decisions.states_began(draft, topic_id, done)
+            self._changed_ms = self._around.clock.monotonic_ms()
+
+        self._come_back(note, decide, "the states of share-partitions")
+
+    # --- timers -----------------------------------------------------------------------------------
+
+    def _session_timer(self, member_id: str, token: int) -> None:
+        self._run(partial(self._session_over, member_id, token), None, "the end of a session")
+
+    def _session_over(self, member_id: str, token: int, draft: Draft) -> None:
+        is_over = self._timers.is_session_over(member_id, token)
+        if is_over and member_id in self._state.members:
+            decisions.removed(draft, [member_id], self._around.topics.seen())
+            self._changed_ms = self._around.clock.monotonic_ms()
+
+    def _owed_timer(self, member_id: str, token: int) -> None:
+        """A member is asked to give nothing up."""
+
+    # --- removal ----------------------------------------------------------------------------------
+
+    def retire(self, done: Callable[[ErrorCode], object]) -> None:
+        """It makes no room for a group of another kind."""
+        done(ErrorCode.NON_EMPTY_GROUP)
+
+    def _delete(
+        self,
+        done: Callable[[ErrorCode], object],
+        unless: Callable[[], bool],
+        gone: Callable[[], object],
+    ) -> None:
+        """First the states of its share-partitions, then the group."""
+        with self.lock:
+            topics = self._state.state_topics
+            keys = {
+                SharePartition(self.group_id, topic_id, index)
+                for part in (topics.initialized, topics.initializing)
+                for topic_id, some in part.items()
+                for index in some.partitions
+            }
+
+        def went(deleted: frozenset[int], missing: bool) -> None:
+            if missing:
+                self._stays(ErrorCode.COORDINATOR_NOT_AVAILABLE, done)
+            else:
+                super(ShareGroup, self)._delete(done, unless, gone)
+
+        if not keys or self._has_members() or self.lost:
+            super()._delete(done, unless, gone)
+            return
+        gather = _Gather(len(keys), went)
+        for at, key in enumerate(sorted(keys, key=lambda each: each[1:])):
+            self._persister().delete(key, partial(gather.add, at))
+
+    # --- the classic protocol, and offsets --------------------------------------------------------
+
+    def join(self, asked: JoinAsked, answer: AnswerJoin) -> None:
+        code = ErrorCode.NOT_COORDINATOR if self.lost else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        answer(JoinAnswer(code, asked.member_id))
+
+    def sync(self, asked: SyncAsked, answer: AnswerSync) -> None:
+        answer(SyncAnswer(_UNKNOWN))
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        return _UNKNOWN
+
+    def leave(self, leavers: Sequence[Leaver], answer: AnswerLeave) -> None:
+        answer(LeaveAnswer(_NONE, (_UNKNOWN,) * len(leavers)))
+
+    def admit_commit(self, asked: CommitAsked) -> Admission:
+        return Admission(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def readers(self) -> tuple[ErrorCode, frozenset[str] | None]:
+        return ErrorCode.GROUP_ID_NOT_FOUND, None
+
+    def aged(self) -> GroupAge:
+        return GroupAge(ClassicState.STABLE, SHARE, -1, None)
+
+    def described(self) -> GroupDescription | None:
+        """It is no classic group."""
+        return None
+
+    # --- descriptions -----------------------------------------------------------------------------
+
+    def listed(self) -> GroupListing:
+        return GroupListing(self.group_id, self.state, SHARE, SHARE)
+
+    @property
+    def exists(self) -> bool:
+        return self._state.exists and not self.lost
+
+    @property
+    def is_empty(self) -> bool:
+        """Never, for those who remove empty groups: it has states."""
+        return False
+
+    @property
+    def member_count(self) -> int:
+        return len(self._state.members)
+
+    @property
+    def state(self) -> ShareGroupLabel:
+        with self.lock:
+            return ShareGroupLabel.DEAD if self.lost else self._state.label
+
+    def description(self) -> Description:
+        with self.lock:
+            state = self._state
+            members = tuple(
+                DescribedMember(
+                    member_id,
+                    member.rack_id,
+                    state.current_of(member_id).epoch,
+                    member.client_id,
+                    member.client_host,
+                    member.topics,
+                    state.current_of(member_id).assigned,
+                )
+                for member_id, member in state.members.items()
+            )
+            return Description(
+                self.group_id, state.label, state.epoch, state.assignment_epoch, SIMPLE, members
+            )
+
+
+class _Gather:
+    """The outcomes of several questions; `done` gets the numbers of those with NONE, and whether
+    others failed."""
+
+    def __init__(self, count: int, done: Callable[[frozenset[int], bool], object]) -> None:
+        self._lock = threading.Lock()
+        self._left = count
+        self._done = done
+        self._good: set[int] = set()
+        self._missing = False
+
+    def add(self, number: int, outcome: Outcome) -> None:
+        with self._lock:
+            self._left -= 1
+            if outcome.code:
+                self._missing = True
+            else:
+                self._good.add(number)
+            if self._left:
+                return
+        self._done(frozenset(self._good), self._missing)
