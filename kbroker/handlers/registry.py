@@ -471,6 +471,13 @@ APIS: Final[tuple[Api, ...]] = (
         _late_failure("group_protocols", "describe_failure"),
         protocol=CONSUMER,
     ),
+    _api(ApiKey.SHARE_GROUP_HEARTBEAT, _late("share_group_heartbeat"), protocol=SHARE),
+    _api(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        _late("share_group_describe"),
+        _late_failure("share_group_describe"),
+        protocol=SHARE,
+    ),
     *(_share_state(key) for key in SHARE_STATE_KEYS),
     _api(ApiKey.LIST_CONFIG_RESOURCES, _late("list_config_resources")),
     _api(ApiKey.DESCRIBE_CLUSTER, _late("cluster"), _late_failure("cluster")),

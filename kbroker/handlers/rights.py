@@ -303,6 +303,15 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
             _group(Operation.DESCRIBE, texts("group_ids")),
             _topic(Operation.DESCRIBE, in_response),
         ),
+        ApiKey.SHARE_GROUP_HEARTBEAT: (
+            *_MEMBER,
+            # Each of them: without one the request fails.
+            _topic(Operation.DESCRIBE, texts("subscribed_topic_names")),
+        ),
+        ApiKey.SHARE_GROUP_DESCRIBE: (
+            _group(Operation.DESCRIBE, texts("group_ids")),
+            _topic(Operation.DESCRIBE, in_response),
+        ),
         **dict.fromkeys(SHARE_STATE_KEYS, _whole_cluster(Operation.CLUSTER_ACTION)),
         ApiKey.LIST_CONFIG_RESOURCES: _whole_cluster(Operation.DESCRIBE_CONFIGS),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: (_topic(Operation.DESCRIBE, named("topics")),),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.coordinator import GroupCoordinator
     from kbroker.coordinator.share.coordinator import ShareCoordinator
     from kbroker.coordinator.share.seams import Persister
+    from kbroker.coordinator.share_group.coordinator import ShareGroups
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
     from kbroker.handlers.authentication import AuthenticationCounts
     from kbroker.handlers.delayed import Purgatories
@@ -321,6 +322,10 @@ class Transactions(Protocol):
         ...
 
 
+def no_share_groups() -> ShareGroups:
+    raise InvariantError("there are no share groups")
+
+
 class Share(Protocol):
     """What share groups need of this broker besides."""
 
@@ -363,6 +368,7 @@ class Services:
     groups: GroupCoordinator
     # Made at the first call; only a test of other handlers has none.
     consumer_groups: Callable[[], ConsumerGroups] = field(default=no_consumer_groups)
+    share_groups: Callable[[], ShareGroups] = field(default=no_share_groups)
     peers: Peers | None = None  # None: there are no other brokers
     authorizer: Authorizer | None = None  # None: every request is allowed
     audit: AuditLog | None = None  # None: no change is recorded

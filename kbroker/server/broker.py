@@ -135,6 +135,7 @@ class Broker:
         self._groups = Groups(
             lambda: self.config, self._clock, self._timer, self._replica_of, self._hot,
             in_step=lambda call: self._running_controller().in_step(call),
+            persister=lambda: self._share.persister,
         )  # fmt: skip
         self._hot.serve_groups(self._groups.table)
         self._deadlines = FetchDeadlines(self._hot, Purgatory("Fetch", self._timer), SystemClock())
@@ -387,15 +388,13 @@ class Broker:
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         if self._member is not None:
             self._member.replication.before(image, delta)
-        self._groups.before(delta)
-        self._transactions.before(delta)
-        self._share.before(delta)
+        for coordinators in (self._groups, self._transactions, self._share):
+            coordinators.before(delta)
         offline = self._replicas.apply(image, delta)
         if self._member is not None:
             self._member.applied(image)
-        self._groups.follow(image, delta)
-        self._transactions.follow(image, delta)
-        self._share.follow(image, delta)
+        for coordinators in (self._groups, self._transactions, self._share):
+            coordinators.follow(image, delta)
         return offline
 
     def _stop_controller(self) -> None:
@@ -415,8 +414,9 @@ class Broker:
             cluster_id=controller.image.cluster_id, node_id=self.config.node_id,
             peers=self._member.links if self._member else None, offsets=self._groups.table,
             groups=self._groups.coordinator, marker_written=self._groups.marker_written,
-            consumer_groups=self._groups.consumer_groups, quotas=self._quotas.clients,
-            authorizer=self._access.authorizer, audit=self._access.audit, share=self._share,
+            consumer_groups=self._groups.consumer_groups, share_groups=self._groups.share_groups,
+            quotas=self._quotas.clients, authorizer=self._access.authorizer,
+            audit=self._access.audit, share=self._share,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(

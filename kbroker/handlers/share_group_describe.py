@@ -1,0 +1,118 @@
+"""ShareGroupDescribe (77): share groups with their members, for tools.
+
+A group with an assignment of a topic that the client may not describe is refused as a whole, with
+an error of its own. Topics that were deleted since are left out. Any handler thread; takes each
+group's lock for the copying.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import denied, operations
+from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
+from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
+from kbroker.handlers.reply import short_message
+from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.consumer_group.images import Partitions
+    from kbroker.coordinator.consumer_group.topics import TopicsSeen
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.share_group_describe import (
+        Assignment,
+        DescribedGroup,
+        Request,
+        Response,
+    )
+
+
+def handle(services: Services, call: Call[Request]) -> None:
+    names = call.message.group_ids
+    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, names)
+    found = answers_of(
+        call,
+        names,
+        lambda group_id: (
+            _nothing(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
+            if group_id in hidden
+            else _described(services, call, group_id)
+        ),
+        lambda group_id: _nothing(group_id, ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN),
+    )
+    call.answer(messages.share_group_describe.Response(groups=found))
+
+
+def _described(services: Services, call: Call[Request], group_id: str) -> DescribedGroup:
+    if not group_id:
+        return _nothing(group_id, ErrorCode.INVALID_GROUP_ID, None)
+    groups = services.share_groups()
+    found = groups.describe(group_id)
+    if isinstance(found, ErrorCode):
+        words = None
+        if found is ErrorCode.GROUP_ID_NOT_FOUND:
+            is_there = services.groups.find(group_id) is not None
+            words = "is not a share group." if is_there else "not found."
+            words = short_message(f"Group {group_id} {words}")
+        return _nothing(group_id, found, words)
+    topics = groups.topics()
+    ids = {topic_id for member in found.members for topic_id in member.assigned}
+    names = sorted(name for each in ids if (name := topics.name_of(each)) is not None)
+    if denied(services, call, Operation.DESCRIBE, ResourceType.TOPIC, names):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        words = "The group has described topic(s) that the client is not authorized to describe."
+        return _nothing(group_id, code, words)
+    wanted = call.message.include_authorized_operations
+    table = messages.share_group_describe
+    return table.DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=found.state.label,
+        group_epoch=found.epoch,
+        assignment_epoch=found.assignment_epoch,
+        assignor_name=found.assignor,
+        members=[
+            table.Member(
+                member_id=member.member_id,
+                rack_id=member.rack_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=list(member.topics),
+                assignment=_assignment(member.assigned, topics),
+            )
+            for member in found.members
+        ],
+        authorized_operations=(
+            operations(services, call, ResourceType.GROUP, group_id)
+            if wanted
+            else OPERATIONS_NOT_ASKED
+        ),
+    )
+
+
+def _assignment(partitions: Partitions, topics: TopicsSeen) -> Assignment:
+    table = messages.share_group_describe
+    return table.Assignment(
+        topic_partitions=[
+            table.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(some))
+            for topic_id, some in partitions.items()
+            if some and (name := topics.name_of(topic_id)) is not None
+        ]
+    )
+
+
+def _nothing(group_id: str, code: ErrorCode, message: str | None) -> DescribedGroup:
+    return messages.share_group_describe.DescribedGroup(
+        error_code=code, error_message=message, group_id=group_id, members=[]
+    )
+
+
+def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
+    """Each group that was named, once."""
+    names = dict.fromkeys(call.message.group_ids)
+    groups = [_nothing(group_id, code, message) for group_id in names]
+    return messages.share_group_describe.Response(groups=groups)
