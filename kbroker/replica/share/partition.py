@@ -1,0 +1,423 @@
+"""A share-partition at the leader: which records of a partition are with which member of a group.
+
+The offsets from `start` (Apache Kafka's SPSO) to `end` (SPEO) are the window: what was handed out
+and is not done with, and what lies between. `ranges.py` has the state of each offset in it, and
+`states.py` what becomes of it. Offsets before the start are done; those after the end were never
+delivered. The window is bounded by `group.share.partition.max.record.locks`.
+
+    load          the state that the share coordinator has kept becomes a window
+    acquire       records that a read has found go to a member (`acquiring.py`)
+    acknowledge   a member says what became of its records (`acknowledging.py`)
+    take_write    what is to be kept now, as one write
+    written       the answer of that write
+
+One write is under way at a time. What is decided meanwhile goes into the next one, so writes are in
+order, and a write that failed, or of which it is not known whether it failed, is followed by one
+that says what holds. A result that a client waits for is PREPARED until its write has succeeded.
+The end of a lock or of a session is no promise to a client: the records are available at once, and
+the next write keeps their counts. A write repeats the start that holds when it is made, never one
+that it would bring about itself, since the outcome of a write can stay unknown.
+
+A pure machine: the time is an argument, and reading the log and writing the state are its owner's.
+It belongs to one leader epoch; the owner forgets it when another one begins. Not synchronized: the
+owner has a lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, NamedTuple, Self
+
+from kbroker.errors import ErrorCode, InvariantError
+from kbroker.replica.share.ranges import (
+    NO_OWNER,
+    NONE,
+    STORING,
+    UNWRITTEN,
+    WRITING,
+    Ranges,
+)
+from kbroker.replica.share.states import TABLE, TERMINAL, Cell, Do, Event, State, limited
+
+# Entries of ended locks that may wait for their time, beside one for each range.
+_LOCKS_SLACK: Final = 64
+_TERMINAL: Final = frozenset(int(state) for state in TERMINAL)
+
+
+class Settings(NamedTuple):
+    """Of the group, as they are at this moment."""
+
+    lock_ms: int  # share.record.lock.duration.ms
+    deliveries: int  # share.delivery.count.limit
+    window: int  # share.partition.max.record.locks
+    renews: bool = True  # share.renew.acknowledge.enable
+
+
+class StoredBatch(NamedTuple):
+    """Offsets as the share coordinator keeps them; both ends included."""
+
+    first_offset: int
+    last_offset: int
+    state: int  # AVAILABLE, ACKNOWLEDGED or ARCHIVED
+    delivery_count: int
+
+
+class Write(NamedTuple):
+    """What the share coordinator is to keep from now on."""
+
+    start_offset: int
+    batches: tuple[StoredBatch, ...]
+    # Offsets from the start to the end that are acknowledged or archived with this write.
+    complete: int
+
+
+class Written(NamedTuple):
+    """The acknowledgements that were in a write, and what they are answered with."""
+
+    tokens: list[Any]
+    code: ErrorCode
+
+
+class SharePartition:
+    """See the module."""
+
+    __slots__ = (
+        "archived", "changed", "end", "kept_start", "locks", "prepared", "ranges", "start",
+        "terminal", "waiting", "writing", "writing_start",
+    )  # fmt: skip
+
+    def __init__(self, start: int) -> None:
+        """An empty window: nothing from this offset on was delivered."""
+        self.start = start
+        self.end = start - 1
+        self.kept_start = start  # the start of the last write that succeeded, or as it was read
+        self.writing_start = start
+        self.ranges: Final = Ranges()
+        self.terminal = 0  # offsets of the window that are acknowledged or archived
+        # A heap of (deadline, first, last): offsets that were acquired until then. Some are with
+        # no member by now.
+        self.locks: list[tuple[int, int, int]] = []
+        self.changed: list[tuple[int, int]] = []  # offsets with something for the next write
+        self.writing: list[tuple[int, int]] | None = None  # those of the write under way
+        self.prepared: list[Any] = []  # tokens of the acknowledgements for the next write
+        self.waiting: list[Any] = []  # and of those in the write under way
+        self.archived: Counter[Event] = Counter()  # offsets, by reason
+
+    # --- Loading ----------------------------------------------------------------------------------
+
+    @classmethod
+    def load(
+        cls, start: int, batches: Iterable[StoredBatch], log_start: int, log_end: int
+    ) -> tuple[Self, tuple[Write, ...]]:
+        """The window that the share coordinator has kept, in a log with these offsets.
+
+        Offsets between two batches that were acquired, and never kept, are available again; a read
+        finds out which of them are records. What was kept of offsets that the log does not have any
+        more (an unclean election) is of other records than those that will have them. It is
+        forgotten by the writes that are returned, which must have succeeded, one after the other,
+        before a record is delivered: a state gives way to a higher start alone. ValueError: the
+        batches are none.
+        """
+        loaded = cls(min(start, log_end))
+        kept_to = start - 1
+        for first, last, state, count in batches:
+            if last < first or state not in (State.AVAILABLE, *TERMINAL) or count < 0:
+                raise ValueError(f"{first}-{last} in state {state} is no batch of share state")
+            kept_to = max(kept_to, last)
+            first, last = max(first, loaded.start), min(last, log_end - 1)
+            if first > last:
+                continue
+            if first <= loaded.end:
+                raise ValueError(f"{first}-{last} does not follow {loaded.end}")
+            if first > loaded.end + 1:
+                loaded._append(loaded.end + 1, first - 1, State.AVAILABLE, 0, length=0)
+            loaded._append(first, last, State(state), count, length=last - first + 1)
+        loaded.log_starts_at(log_start)
+        loaded.advance()
+        if kept_to < log_end:
+            return loaded, ()
+        return loaded, (Write(kept_to + 1, (), 0), loaded._whole())
+
+    def _whole(self) -> Write:
+        """All that is known of the window."""
+        every = (self.ranges.at(place) for place in range(len(self.ranges)))
+        batches = (
+            StoredBatch(each.first, each.last, each.state, each.deliveries)
+            for each in every
+            if each.length
+        )
+        return Write(self.start, tuple(batches), self.terminal)
+
+    def _append(self, first: int, last: int, state: State, count: int, *, length: int) -> None:
+        self.ranges.append(first, last, state, count, length=length)
+        self.end = last
+        if state in TERMINAL:
+            self.terminal += last - first + 1
+
+    def extend(self, last: int) -> None:
+        """The window reaches to this offset; what is new in it was never delivered."""
+        if last > self.end:
+            self._append(self.end + 1, last, State.AVAILABLE, 0, length=0)
+
+    def skip_to(self, offset: int, event: Event) -> None:
+        """An empty window begins later: before that a read has found no record to deliver."""
+        if self.ranges or offset <= self.start:
+            raise InvariantError(f"{self.start}-{self.end} cannot skip to {offset}")
+        self.archived[event] += offset - self.start
+        self.changed.append((self.start, offset - 1))
+        self.start = offset
+        self.end = offset - 1
+
+    def give_back_tail(self) -> None:
+        """Undo `extend`, as far as no member has acquired anything."""
+        ranges = self.ranges
+        while (
+            ranges.first and ranges.state[-1] == State.AVAILABLE and not ranges.length[-1]
+        ):  # fmt: skip
+            self.end = ranges.first[-1] - 1
+            ranges.drop_from(ranges.first[-1])
+
+    # --- One range --------------------------------------------------------------------------------
+
+    def cell(self, place: int, event: Event) -> Cell:
+        """What the event does to the range at this place."""
+        is_prepared = self.ranges.target[place] != NONE
+        return TABLE[event][State.PREPARED if is_prepared else State(self.ranges.state[place])]
+
+    def follow(self, place: int, event: Event, deliveries: int) -> None:
+        """An event that ends the range's state, or prepares its end."""
+        cell = self.cell(place, event)
+        if cell.next is None or cell.next is State.ACQUIRED:
+            if cell.do is Do.NOTHING:
+                return
+            raise InvariantError(f"{event.name} on {self.ranges.at(place)}")
+        ranges = self.ranges
+        state = limited(cell.next, ranges.count[place], deliveries)
+        if state is State.ARCHIVED:
+            self.archived[event] += ranges.last[place] - ranges.first[place] + 1
+        if cell.do is Do.PREPARE:
+            ranges.target[place] = state
+        else:
+            self._put(place, state)
+            if cell.do is not Do.MOVE:
+                return
+            ranges.flags[place] |= UNWRITTEN
+        self.changed.append((ranges.first[place], ranges.last[place]))
+
+    def _put(self, place: int, state: State) -> None:
+        ranges = self.ranges
+        ranges.state[place] = state
+        ranges.target[place] = NONE
+        ranges.owner[place] = NO_OWNER
+        ranges.deadline_ms[place] = 0
+        if state in TERMINAL:
+            self.terminal += ranges.last[place] - ranges.first[place] + 1
+
+    def lock(self, place: int, until_ms: int) -> None:
+        """The range's owner has it until then."""
+        ranges = self.ranges
+        ranges.deadline_ms[place] = until_ms
+        heappush(self.locks, (until_ms, ranges.first[place], ranges.last[place]))
+        if len(self.locks) > 2 * len(ranges) + _LOCKS_SLACK:
+            self.locks = [
+                (ranges.deadline_ms[at], ranges.first[at], ranges.last[at])
+                for at in range(len(ranges))
+                if ranges.state[at] == State.ACQUIRED
+            ]
+            heapify(self.locks)
+
+    def advance(self) -> None:
+        """The start moves past what is done with."""
+        ranges = self.ranges
+        place = 0
+        while place < len(ranges) and ranges.state[place] in _TERMINAL:
+            self.terminal -= ranges.last[place] - ranges.first[place] + 1
+            place += 1
+        if place:
+            self.start = ranges.last[place - 1] + 1
+            ranges.drop_before(self.start)
+
+    # --- Events -----------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `end_locks` may have something to do; None: there are no locks."""
+        return self.locks[0][0] if self.locks else None
+
+    def end_locks(self, now_ms: int, settings: Settings) -> bool:
+        """The locks that have run out; True if a record is available, or done with, by that."""
+        ended = False
+        while self.locks and self.locks[0][0] <= now_ms:
+            _, first, last = heappop(self.locks)
+            for place in self.ranges.overlapping(first, last):
+                if (
+                    self.ranges.state[place] == State.ACQUIRED
+                    and self.ranges.deadline_ms[place] <= now_ms
+                    and self.ranges.target[place] == NONE
+                ):
+                    self.follow(place, Event.LOCK_ENDS, settings.deliveries)
+                    ended = True
+            self.ranges.join(first, last)
+        if ended:
+            self.advance()
+        return ended
+
+    def end_session(self, owner: int, settings: Settings) -> bool:
+        """The session's records; True if a record is available, or done with, by that."""
+        ended = False
+        ranges = self.ranges
+        for place in range(len(ranges)):
+            if ranges.owner[place] == owner and ranges.target[place] == NONE:
+                self.follow(place, Event.SESSION_ENDS, settings.deliveries)
+                ended = True
+        if ended:
+            ranges.join(self.start, self.end)
+            self.advance()
+        return ended
+
+    def give_back(self, owner: int, first: int, last: int) -> bool:
+        """Records that the session has acquired, and that are not sent: as if it had not. True if
+        some are available by that."""
+        given, ranges = False, self.ranges
+        for place in ranges.span(first, last):
+            if ranges.owner[place] != owner or ranges.target[place] != NONE:
+                continue
+            if self.cell(place, Event.NOT_SENT).next is State.AVAILABLE:
+                self._put(place, State.AVAILABLE)
+                ranges.count[place] -= 1
+                given = True
+        ranges.join(first, last)
+        return given
+
+    def log_starts_at(self, offset: int) -> bool:
+        """The log begins later; True if the start has moved by that."""
+        if offset <= self.start:
+            return False
+        ranges = self.ranges
+        for place in ranges.overlapping(self.start, offset - 1):
+            count = min(ranges.last[place], offset - 1) - ranges.first[place] + 1
+            if ranges.state[place] in _TERMINAL:
+                self.terminal -= count
+            else:
+                self.archived[Event.LOG_STARTS_LATER] += count
+        ranges.drop_before(offset)
+        self.start = offset
+        self.end = max(self.end, offset - 1)
+        self.advance()
+        return True
+
+    def next_offset(self, settings: Settings) -> int | None:
+        """From where a fetch is to read: the first record that is available, or the one after the
+        window if that has room. None: there is none until something changes."""
+        ranges = self.ranges
+        try:
+            return ranges.first[ranges.state.index(State.AVAILABLE)]
+        except ValueError:
+            return self.end + 1 if self.in_flight < settings.window else None
+
+    @property
+    def in_flight(self) -> int:
+        """Offsets in the window."""
+        return self.end - self.start + 1
+
+    # --- Writing ----------------------------------------------------------------------------------
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a client waits for the next write."""
+        return bool(self.prepared)
+
+    def take_write(self) -> Write | None:
+        """What is to be written now; None: nothing, or a write is under way."""
+        if self.writing is not None or not self.changed:
+            return None
+        ranges, complete = self.ranges, self.terminal
+        batches: list[StoredBatch] = []
+        self.writing, self.changed = _merged(self.changed), []
+        self.waiting, self.prepared = self.prepared, []
+        for first, last in self.writing:
+            for place in ranges.overlapping(first, last):
+                flags, count = ranges.flags[place], ranges.count[place]
+                state = ranges.target[place]
+                if state != NONE and not flags & WRITING:
+                    ranges.flags[place] = flags & ~UNWRITTEN | WRITING
+                    if state in _TERMINAL:
+                        complete += ranges.last[place] - ranges.first[place] + 1
+                elif flags & UNWRITTEN:
+                    ranges.flags[place] = flags & ~UNWRITTEN | STORING
+                    state = ranges.state[place]
+                    if state == State.ACQUIRED:  # what was to be written is older
+                        state, count = int(State.AVAILABLE), count - 1
+                else:
+                    continue
+                _add(batches, StoredBatch(ranges.first[place], ranges.last[place], state, count))
+        if not batches and not self.waiting and self.start == self.kept_start:
+            self.writing = None
+            return None
+        self.writing_start = self.start
+        return Write(self.start, tuple(batches), complete)
+
+    def written(self, code: ErrorCode) -> Written:
+        """The write that was taken last is over. The tokens are those of the acknowledgements in
+        it."""
+        if self.writing is None:
+            raise InvariantError("no write is under way")
+        ranges, succeeded = self.ranges, code is ErrorCode.NONE
+        spans, self.writing = self.writing, None
+        tokens, self.waiting = self.waiting, []
+        if succeeded:
+            self.kept_start = self.writing_start
+        for first, last in spans:
+            for place in ranges.overlapping(first, last):
+                flags = ranges.flags[place]
+                if flags & WRITING:
+                    ranges.flags[place] = flags & ~WRITING
+                    self._settle(place, Event.WRITTEN if succeeded else Event.WRITE_FAILED)
+                elif flags & STORING:
+                    ranges.flags[place] = flags & ~STORING
+                    if not succeeded:
+                        ranges.flags[place] |= UNWRITTEN
+            if not succeeded:
+                self.changed.append((first, last))
+            ranges.join(first, last)
+        self.advance()
+        return Written(tokens, code)
+
+    def _settle(self, place: int, event: Event) -> None:
+        cell, ranges = self.cell(place, event), self.ranges
+        if cell.do is not Do.MOVE_UNWRITTEN:
+            raise InvariantError(f"{event.name} on {ranges.at(place)}")
+        if cell.next is State.ACQUIRED:
+            ranges.target[place] = NONE
+            self.lock(place, ranges.deadline_ms[place])  # it may have run out meanwhile
+        else:
+            self._put(place, State(ranges.target[place]))
+
+    def forget_write(self) -> list[Any]:
+        """The leader does not lead any more: all tokens that wait, in their order."""
+        tokens = [*self.waiting, *self.prepared]
+        self.waiting, self.prepared = [], []
+        return tokens
+
+
+def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In order, without overlaps."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], last)
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _add(batches: list[StoredBatch], batch: StoredBatch) -> None:
+    """To the last one, where it goes on with the same state and count."""
+    if batches:
+        before = batches[-1]
+        if before.last_offset + 1 == batch.first_offset and before[2:] == batch[2:]:
+            batches[-1] = before._replace(last_offset=batch.last_offset)
+            return
+    batches.append(batch)

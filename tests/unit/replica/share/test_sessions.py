@@ -1,0 +1,107 @@
+"""Share sessions: epochs, connections and bounds."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.replica.share import sessions as module
+from kbroker.replica.share.sessions import CLOSES, Place, ShareSessions
+
+TOPIC = UUID(int=7)
+PLACES = [Place(TOPIC, index) for index in range(5)]
+
+
+def made(sessions_max: int = 3) -> ShareSessions:
+    return ShareSessions(lambda: sessions_max)
+
+
+def code_of(sessions: ShareSessions, epoch: int, member: str = "m") -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
+        sessions.next("g", member, epoch)
+    return raised.value.code
+
+
+def test_epochs_count_up() -> None:
+    sessions = made()
+    session = sessions.open("g", "m", "c").session
+    for epoch in (1, 2, 3):
+        assert sessions.next("g", "m", epoch) is session
+    assert code_of(sessions, 3) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert code_of(sessions, 5) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert sessions.next("g", "m", 4) is session
+
+
+def test_after_the_largest_epoch_comes_1() -> None:
+    sessions = made()
+    session = sessions.open("g", "m", "c").session
+    session.epoch = 2**31 - 1
+    sessions.next("g", "m", 2**31 - 1)
+    assert sessions.next("g", "m", 1) is session
+
+
+def test_the_last_request() -> None:
+    sessions = made()
+    session = sessions.open("g", "m", "c").session
+    assert sessions.next("g", "m", CLOSES) is session
+    assert sessions.close(session)
+    assert not sessions.close(session)
+    assert code_of(sessions, CLOSES) is ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert code_of(sessions, 1) is ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_another_session_of_the_member_ends_the_first() -> None:
+    sessions = made(1)
+    first = sessions.open("g", "m", "c").session
+    opened = sessions.open("g", "m", "d")
+    assert opened.ended is first
+    assert opened.is_first
+    assert opened.session.number != first.number
+    assert not sessions.lives(first)
+    assert sessions.close_connection("c") == []
+    assert sessions.close_connection("d") == [opened.session]
+    assert len(sessions) == 0
+
+
+def test_a_connection_has_several_sessions() -> None:
+    sessions = made()
+    one = sessions.open("g", "m", "c")
+    other = sessions.open("h", "m", "c")
+    assert [one.is_first, other.is_first] == [True, False]
+    assert sessions.close_connection("c") == [one.session, other.session]
+
+
+def test_there_are_so_many_at_most() -> None:
+    sessions = made(2)
+    sessions.open("g", "m", "c")
+    sessions.open("g", "n", "c")
+    with pytest.raises(KafkaError) as raised:
+        sessions.open("g", "o", "c")
+    assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert sessions.open("g", "m", "c").ended is not None
+
+
+def test_partitions_take_turns() -> None:
+    sessions = made()
+    session = sessions.open("g", "m", "c").session
+    assert sessions.change(session, PLACES[:3], ()) == PLACES[:3]
+    assert sessions.change(session, (), ()) == [PLACES[1], PLACES[2], PLACES[0]]
+    assert sessions.change(session, PLACES[3:4], PLACES[:1]) == [PLACES[2], PLACES[1], PLACES[3]]
+    assert sessions.change(session, (), PLACES) == []
+
+
+def test_partitions_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHARE_SESSION_PARTITIONS_MAX", 3)
+    monkeypatch.setattr(module, "SHARE_SESSIONS_PARTITIONS_MAX", 5)
+    sessions = made()
+    one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "c").session
+    sessions.change(one, PLACES[:3], ())
+    for session, places in ((one, PLACES[:4]), (other, PLACES[:3])):
+        with pytest.raises(KafkaError) as raised:
+            sessions.change(session, places, ())
+        assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert len(one.partitions) == 3
+    sessions.close(one)
+    assert len(sessions.change(other, PLACES[:3], ())) == 3
