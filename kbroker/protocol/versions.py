@@ -109,6 +109,8 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _served(0, 0),
         ApiKey.SHARE_GROUP_HEARTBEAT: _served(1, 1),
         ApiKey.SHARE_GROUP_DESCRIBE: _served(1, 1),
+        ApiKey.SHARE_FETCH: _served(1, 2),
+        ApiKey.SHARE_ACKNOWLEDGE: _served(1, 2),
         ApiKey.INITIALIZE_SHARE_GROUP_STATE: _served(0, 0),
         ApiKey.READ_SHARE_GROUP_STATE: _served(0, 0),
         ApiKey.WRITE_SHARE_GROUP_STATE: _served(0, 1),
