@@ -39,6 +39,7 @@ from kbroker.config.key import (
 from kbroker.config.keys_network import parse_ip_overrides
 from kbroker.config.listeners import ListenerSet, SecurityProtocol, parse_listeners
 from kbroker.config.secret_files import file_of, is_secret, warning_of
+from kbroker.config.share_settings import check_share_groups
 from kbroker.config.sources import Setting, read_environment, read_file, read_overrides
 from kbroker.errors import ConfigError, InvariantError
 from kbroker.limits import PROCESSORS_MAX
@@ -300,6 +301,7 @@ def _check_together(config: BrokerConfig) -> None:
             "use less",
         )
     check_consumer_groups(config)
+    check_share_groups(config)
 
 
 def _check_retention(config: BrokerConfig) -> None:
