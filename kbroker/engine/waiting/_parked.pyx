@@ -350,19 +350,25 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
     cdef HotContext* hot = <HotContext*>context
     cdef ParkedTable* table = &hot.parked
     cdef ParkedRequest* parked
+    cdef ParkedRequest* following
     cdef int some = 0
     lock_ranked(&table.lock, RANK_QUEUE)
     channel.left = <signed char>how
     parked = <ParkedRequest*>channel.parked
     while parked != NULL:
+        following = parked.next_here
+        if parked.request == NULL:  # it waits for this alone, and is handed over with its reference
+            linked_remove(&channel.parked, NULL, parked, &parked.previous_here,
+                          "of a channel: neighbours name each other")
+        elif not parked.left:
+            take_reference(&parked.refs, "parked request: one of a lost connection is held")
+            table.left_total += 1
         if not parked.left:
             parked.left = 1
-            take_reference(&parked.refs, "parked request: one of a lost connection is held")
             parked.next_left = <ParkedRequest*>table.left
-            table.left_total += 1
             kb_store_ptr(&table.left, parked)
             some = 1
-        parked = parked.next_here
+        parked = following
     unlock_ranked(&table.lock, RANK_QUEUE)
     if some:
         request_channel_call(hot.request_channel)

@@ -1,0 +1,42 @@
+"""What share-partitions need of the hot path; see _shares.pyx."""
+
+from collections.abc import Callable
+
+from typing_extensions import disjoint_base
+
+from kbroker._net import WrappedRequest
+from kbroker.engine._hot import HotPath
+from kbroker.errors import ErrorCode
+from kbroker.replica._replica import Replica
+
+@disjoint_base
+class RecordsWatch:
+    """A wait for records."""
+
+    def cancel(self) -> bool:
+        """End it without a call of `done`; False where it has ended: then `done` is called, or was.
+        """
+
+@disjoint_base
+class HotShares:
+    """Each `done` is called once, with NONE: now, or on a handler's thread."""
+
+    def __init__(self, hot: HotPath) -> None: ...
+    def await_records(
+        self,
+        replica: Replica,
+        offset: int,
+        is_committed: bool,
+        count_bytes: int,
+        timeout_ms: int,
+        done: Callable[[ErrorCode], object],
+    ) -> RecordsWatch:
+        """Until a consumer can read so many bytes from the offset on, up to the last stable offset
+        or the high watermark; until the partition is led elsewhere, or was deleted, or its log
+        begins after the offset; or until the time is over."""
+
+    def await_end(self, request: WrappedRequest, done: Callable[[ErrorCode], object]) -> None:
+        """Until the connection of a request that was not answered yet has ended."""
+
+    def call_soon(self, done: Callable[[ErrorCode], object]) -> None:
+        """Until a handler is free; now, where nothing may wait any more."""
