@@ -98,6 +98,10 @@ class Purgatory:
         """Operations parked now."""
         return self._parked_total - self._ended_total
 
+    def is_watched(self, key: Hashable) -> bool:
+        """Whether an operation waits under the key."""
+        return key in self._watchers
+
     @property
     def watched(self) -> int:
         """Entries under keys now; an operation counts once for each of its keys."""

@@ -73,7 +73,7 @@ CORES: Final = {"log": "log core", "net": "net core"}
 # among themselves, since all of the core is below all of the Python.
 ROOMS: Final = {
     "log": ("engine", "opening", "upkeep", "looking"),
-    "engine": ("worker", "waiting", "apis"),
+    "engine": ("worker", "waiting", "apis", "share"),
     "coordinator": ("runtime", "group", "consumer_group", "txn", "share", "share_group"),
 }
 

@@ -1,0 +1,1 @@
+"""Share-partitions in service: machines of `replica/share` with logs, states and waits."""

@@ -1,0 +1,124 @@
+"""All share-partitions that this broker serves, by group and partition, and who waits for them.
+
+A share-partition is made by the first fetch of it and reads its state then; it ends when the leader
+epoch changes, and when the share coordinator refuses it. A fetch that meets one that ended makes
+the next one. So there are no more of them than states that the share coordinator keeps.
+
+Fetches wait in a purgatory under the share-partition's key. `wake` has them look again, on a
+handler's thread, once for all that has happened until then. Any thread; the lock is a leaf.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from kbroker.coordinator.share.images import SharePartition as Key
+from kbroker.engine.share.led import LedLog, LedSharePartition, Parts
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kbroker.metadata.image import ClusterImage
+    from kbroker.purgatory.purgatory import Purgatory
+    from kbroker.replica.share.sessions import ShareSession
+
+
+class ShareLeaders:
+    """See the module. `make_parts` gets `wake` and `forget`."""
+
+    def __init__(
+        self,
+        make_parts: Callable[
+            [Callable[[Key], object], Callable[[LedSharePartition], object]], Parts
+        ],
+        purgatory: Purgatory,
+    ) -> None:
+        self._purgatory: Final = purgatory
+        self._parts: Final = make_parts(self.wake, self._forget)
+        self._lock = threading.Lock()
+        self._led: dict[Key, LedSharePartition] = {}
+        self._woken: dict[Key, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._led)
+
+    def find(self, key: Key) -> LedSharePartition | None:
+        return self._led.get(key)
+
+    def led(self, key: Key, log: LedLog) -> LedSharePartition:
+        """The one of this log's leader epoch; its state may not have been read yet."""
+        epoch = log.leader_epoch
+        with self._lock:
+            found = self._led.get(key)
+            if found is not None and found.log is log and found.leader_epoch == epoch:
+                return found
+            made = self._led[key] = LedSharePartition(key, log, epoch, self._parts)
+        if found is not None:
+            found.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        made.begin()
+        return made
+
+    def end_session(self, session: ShareSession) -> None:
+        """Its records are available to others, and its fetch does not wait any more."""
+        for place in list(session.partitions):
+            key = Key(session.group_id, place.topic_id, place.partition)
+            found = self.find(key)
+            if found is not None:
+                found.end_session(session.number)
+            self.wake(key)
+
+    def stopped_waiting(self, keys: Iterable[Key]) -> None:
+        """A fetch of these has ended: the log is watched for others alone."""
+        for key in keys:
+            if not self._purgatory.is_watched(key):
+                found = self.find(key)
+                if found is not None:
+                    found.stop_watching()
+
+    def follow(self, image: ClusterImage, node_id: int) -> None:
+        """Those that this broker does not lead any more end, also where no client asks for them."""
+        with self._lock:
+            every = list(self._led.values())
+        leads: dict[tuple[UUID, int], int] = {}
+        for led in every:
+            place = (led.key.topic_id, led.key.partition)
+            if place not in leads:
+                leads[place] = _epoch_led(image, node_id, *place)
+            if leads[place] != led.leader_epoch:
+                led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def wake(self, key: Key) -> None:
+        with self._lock:
+            is_first = not self._woken
+            self._woken[key] = None
+        if not is_first:
+            return
+        try:
+            self._parts.call_soon(self._look_again)
+        except BaseException:
+            with self._lock:
+                self._woken = {}  # or no later one would be the first
+            raise
+
+    def _look_again(self) -> None:
+        with self._lock:
+            woken, self._woken = self._woken, {}
+        for key in woken:
+            self._purgatory.check_and_complete(key)
+
+    def _forget(self, led: LedSharePartition) -> None:
+        with self._lock:
+            if self._led.get(led.key) is led:
+                del self._led[led.key]
+
+
+def _epoch_led(image: ClusterImage, node_id: int, topic_id: UUID, partition: int) -> int:
+    """-1: this broker does not lead it."""
+    topic = image.topic_by_id(topic_id)
+    if topic is None or partition >= len(topic.partitions):
+        return -1
+    found = topic.partitions[partition]
+    return found.leader_epoch if found.leader == node_id else -1

@@ -1,0 +1,503 @@
+"""One share-partition in service: its machine, and the reads, writes and times that it needs.
+
+    begin        the state is read; where no start is kept, it is found by the group's reset, and
+                 written before the first record leaves
+    fetch        records for a member, if there are any now
+    acknowledge  a member's results; the answer comes with their write
+    end_session  the records of a session that has ended
+    end          this broker does not lead the partition any more, in that epoch
+
+It is of one leader epoch, and is replaced by another one after that, which reads the state again.
+Reads wait for the disk; one read at a time is under way, and a fetch that meets it looks again
+after it. The share coordinator's answers and the ends of locks come on other threads, and are
+handed to handlers (`Parts.call_soon`), since a fetch may go on by them.
+
+`lock` guards the machine and all that is here. It is a leaf: neither the persister nor a token is
+called under it, and nothing is read from the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kbroker.config.share_settings import EARLIEST, LATEST, reset_age_ms
+from kbroker.coordinator.share.images import NO_START, StateBatch
+from kbroker.coordinator.share.images import SharePartition as Key
+from kbroker.engine.share.reading import read
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge
+from kbroker.replica.share.acquiring import Acquired, Wanted, acquire
+from kbroker.replica.share.partition import Settings, SharePartition, StoredBatch, Write
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.config.share_settings import ShareGroupSettings
+    from kbroker.coordinator.share.seams import Outcome, Persister, ReadState
+    from kbroker.engine.share.reading import Aborted
+    from kbroker.failures import Failures
+    from kbroker.purgatory.timer import CallLater
+
+logger: Final = logging.getLogger("kbroker.share")
+
+# Reads of one fetch that hand out nothing: gaps, and records of aborted transactions.
+_ROUNDS_MAX: Final = 16
+# A write that no client waits for is tried again after this.
+_WRITE_AGAIN_MS: Final = 1_000
+# How long the hot path is asked at once to say that there are new records.
+_WATCH_MS: Final = 60_000
+# A watch that ended at once, since the log is not as the read found it; or one too many.
+_LOOK_AGAIN_MS: Final = 20
+# Waits of a share-partition for records: by offset, and by bytes that its members want at least.
+_WATCHES_MAX: Final = 8
+
+Token = Callable[[ErrorCode], object]
+
+# Codes of the share coordinator, by the code that a client gets for them in Apache Kafka 4.3.
+_FENCED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH})
+_LATER: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+_GONE: Final = _FENCED | {ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def client_code(code: ErrorCode) -> ErrorCode:
+    """For a client whose request needed the share coordinator."""
+    if code in _FENCED:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if code in _LATER:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        return code
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class LedLog(Protocol):
+    """The replica that leads, as a share-partition reads it."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None: ...
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = ...,
+        *,
+        whole_first: bool = ...,
+        read_committed: bool = ...,
+    ) -> bytes: ...
+
+
+# (log, offset, whether up to the last stable offset, bytes, ms, done): `done` is called once, when
+# the log has so many bytes from the offset on, or the partition is not as it was; on a handler, or
+# at once.
+AwaitRecords = Callable[[Any, int, bool, int, int, Callable[[ErrorCode], object]], "Watch"]
+
+
+class Watch(Protocol):
+    """A wait for records."""
+
+    def cancel(self) -> bool:
+        """False where it has ended: then `done` is called, or was."""
+        ...
+
+
+class Parts(NamedTuple):
+    """What all share-partitions of a broker have in common."""
+
+    clock: Clock
+    persister: Persister
+    settings: Callable[[str], ShareGroupSettings]  # of a group, now
+    call_later: CallLater
+    call_soon: Callable[[Callable[[], object]], None]  # on a handler's thread
+    await_records: AwaitRecords
+    aborted: Aborted
+    wake: Callable[[Key], object]  # the fetches that wait for a share-partition
+    forget: Callable[[LedSharePartition], object]  # it is of no use any more
+    failures: Failures
+
+
+class Phase(Enum):
+    READING = "the state is being read"
+    STARTING = "its start is being written"
+    ACTIVE = "it serves"
+    GONE = "it is over"
+
+
+class Fetched(NamedTuple):
+    records: bytes
+    acquired: list[Acquired]
+
+
+class LedSharePartition:
+    """See the module."""
+
+    def __init__(self, key: Key, log: LedLog, leader_epoch: int, parts: Parts) -> None:
+        self.key: Final = key
+        self.log: Final = log
+        self.leader_epoch: Final = leader_epoch
+        self.lock = threading.Lock()
+        self.phase = Phase.READING
+        self.code = ErrorCode.NONE  # why it is over
+        self.machine = SharePartition(0)
+        self._parts: Final = parts
+        self._state_epoch = 0
+        self._is_read = False  # a read of the log is under way
+        self._is_missed = False  # a fetch has met it
+        self._watches: dict[tuple[int, int], Watch | None] = {}
+        self._timer_ms: int | None = None  # when the time of the first lock is looked at
+        self._backs_off = False
+
+    def settings(self) -> Settings:
+        own = self._parts.settings(self.key.group_id)
+        return Settings(own.lock_ms, own.deliveries, own.window, own.renews)
+
+    # --- The beginning ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._parts.persister.read(self.key, self.leader_epoch, self._was_read)
+
+    def _was_read(self, kept: ReadState) -> None:
+        if kept.code is not ErrorCode.NONE:
+            self.end(client_code(kept.code))
+            return
+        # The disk may be asked for a time.
+        self._parts.call_soon(lambda: self._start(kept))
+
+    def _start(self, kept: ReadState) -> None:
+        try:
+            writes = self._first_writes(kept)
+        except KafkaError as error:
+            self.end(error.code)
+            return
+        except Exception as error:  # it would be read for ever
+            self._parts.failures.note("the state of a share-partition", error)
+            self.end(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        self._write_first(writes)
+
+    def _write_first(self, writes: Sequence[Write]) -> None:
+        if writes:
+            self._send(writes[0], lambda outcome: self._started(outcome, writes[1:]))
+        else:
+            self._activate()
+
+    def _first_writes(self, kept: ReadState) -> tuple[Write, ...]:
+        """The machine as it is to be; the writes without which it must not serve."""
+        writes: tuple[Write, ...]
+        if kept.start_offset == NO_START:
+            start = self._resolved()
+            machine, writes = SharePartition(start), (Write(start, (), 0),)
+        else:
+            batches = [StoredBatch(*batch) for batch in kept.batches]
+            machine, writes = SharePartition.load(
+                kept.start_offset, batches, self.log.log_start_offset, self.log.log_end_offset
+            )
+            machine.kept_start = kept.start_offset
+        with self.lock:
+            if self.phase is Phase.READING:
+                self.machine = machine
+                self._state_epoch = kept.state_epoch
+                self.phase = Phase.STARTING
+        return writes
+
+    def _resolved(self) -> int:
+        """Where a group begins that has read nothing yet (share.auto.offset.reset)."""
+        reset = self._parts.settings(self.key.group_id).reset
+        if reset == EARLIEST:
+            return self.log.log_start_offset
+        age_ms = None if reset == LATEST else reset_age_ms(reset)
+        if age_ms is not None:
+            found = self.log.offset_for_time(max(0, self._parts.clock.wall_ms() - age_ms))
+            if found is not None:
+                return found[0]
+        return self.log.high_watermark
+
+    def _started(self, outcome: Outcome, left: Sequence[Write]) -> None:
+        if outcome.code is not ErrorCode.NONE:
+            self.end(client_code(outcome.code))
+            return
+        with self.lock:
+            self.machine.kept_start = self.machine.start
+        self._write_first(left)
+
+    def _activate(self) -> None:
+        with self.lock:
+            if self.phase is Phase.GONE:
+                return
+            self.phase = Phase.ACTIVE
+        self._parts.wake(self.key)
+
+    # --- Members ----------------------------------------------------------------------------------
+
+    def fetch(
+        self, owner: int, wanted: Wanted, max_bytes: int, min_bytes: int = 1
+    ) -> Fetched | None:
+        """What the member has from now on; None: nothing now. With fewer than `min_bytes` in the
+        log nothing is handed out. On a handler's thread. KafkaError."""
+        for _ in range(_ROUNDS_MAX):
+            read_from = self._begin_read()
+            if read_from is None:
+                return None
+            fetched, goes_on = self._read_from(read_from, owner, wanted, max_bytes, min_bytes)
+            if fetched is not None or not goes_on:
+                return fetched
+        self._parts.wake(self.key)  # the others that wait have their turn
+        return None
+
+    def _begin_read(self) -> int | None:
+        with self.lock:
+            if self.phase is Phase.GONE:
+                raise KafkaError(self.code)
+            if self.phase is not Phase.ACTIVE:
+                return None
+            if self._is_read:
+                self._is_missed = True
+                return None
+            settings = self.settings()
+            self.machine.end_locks(self._now_ms(), settings)
+            self.machine.log_starts_at(self.log.log_start_offset)
+            read_from = self.machine.next_offset(settings)
+            self._is_read = read_from is not None
+        if read_from is None:
+            self._after()
+        return read_from
+
+    def _read_from(
+        self, read_from: int, owner: int, wanted: Wanted, max_bytes: int, min_bytes: int
+    ) -> tuple[Fetched | None, bool]:
+        """And whether the next read may find more."""
+        is_committed = self._parts.settings(self.key.group_id).is_committed
+        acquired: list[Acquired] = []
+        lacks_bytes = 0
+        try:
+            found = read(
+                self.log, read_from, max_bytes, self._parts.aborted, is_committed=is_committed
+            )
+            with self.lock:
+                if self.phase is not Phase.ACTIVE:
+                    return None, False
+                if not found.batches:
+                    lacks_bytes = 1
+                elif len(found.data) < min_bytes and read_from > self.machine.end:
+                    lacks_bytes = min_bytes
+                else:
+                    acquired = acquire(
+                        self.machine, owner, read_from, found.found, wanted, self.settings(),
+                        self._now_ms(), found.aborted,
+                    )  # fmt: skip
+                goes_on = self.machine.next_offset(self.settings()) != read_from
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            return None, self.log.log_start_offset > read_from
+        finally:
+            self._end_read()
+        self._after()
+        if acquired:
+            return Fetched(found.slice(acquired), acquired), False
+        if lacks_bytes:
+            self._watch(read_from, is_committed, lacks_bytes)
+        return None, goes_on and not lacks_bytes
+
+    def _end_read(self) -> None:
+        with self.lock:
+            self._is_read = False
+            missed, self._is_missed = self._is_missed, False
+        if missed:
+            self._parts.wake(self.key)
+
+    def acknowledge(
+        self, owner: int, batches: Sequence[Acknowledgement], token: Token
+    ) -> ErrorCode | None:
+        """None: `token` is called with the code, once, later or before this returns. `batches` have
+        passed `check`."""
+        with self.lock:
+            if self.phase is Phase.GONE:
+                return self.code
+            if self.phase is not Phase.ACTIVE:
+                return ErrorCode.INVALID_RECORD_STATE
+            self.machine.log_starts_at(self.log.log_start_offset)
+            outcome = acknowledge(
+                self.machine, owner, batches, self.settings(), self._now_ms(), token
+            )
+        if outcome.released:
+            self._parts.wake(self.key)
+        self._after()
+        return outcome.code
+
+    def give_back(self, owner: int, acquired: Sequence[Acquired]) -> None:
+        """What `fetch` returned will not leave."""
+        with self.lock:
+            given = self.phase is Phase.ACTIVE and any(
+                [
+                    self.machine.give_back(owner, each.first_offset, each.last_offset)
+                    for each in acquired
+                ]
+            )
+        if given:
+            self._parts.wake(self.key)
+
+    def end_session(self, owner: int) -> None:
+        with self.lock:
+            ended = self.phase is Phase.ACTIVE and self.machine.end_session(owner, self.settings())
+        if ended:
+            self._parts.wake(self.key)
+            self._after()
+
+    def end(self, code: ErrorCode) -> None:
+        """It serves no more; its clients get this code."""
+        with self.lock:
+            if self.phase is Phase.GONE:
+                return
+            self.phase, self.code = Phase.GONE, code
+            tokens = self.machine.forget_write()
+        self._parts.forget(self)
+        self.stop_watching()
+        self._answer(tokens, code)
+        self._parts.wake(self.key)
+
+    # --- Times and writes -------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return self._parts.clock.monotonic_ms()
+
+    def _after(self) -> None:
+        """Something has changed: the next write, and the time of the first lock."""
+        self._write()
+        with self.lock:
+            due_ms = self.machine.next_deadline_ms
+            if due_ms is None or self.phase is not Phase.ACTIVE:
+                return
+            if self._timer_ms is not None and self._timer_ms <= due_ms:
+                return
+            self._timer_ms = due_ms
+        delay_ms = max(1, due_ms - self._now_ms())
+        self._parts.call_later(delay_ms, lambda: self._parts.call_soon(self._end_locks))
+
+    def _end_locks(self) -> None:
+        with self.lock:
+            self._timer_ms = None
+            ended = self.phase is Phase.ACTIVE and self.machine.end_locks(
+                self._now_ms(), self.settings()
+            )
+        if ended:
+            self._parts.wake(self.key)
+        self._after()
+
+    def _write(self) -> None:
+        with self.lock:
+            if self.phase is not Phase.ACTIVE:
+                return
+            if self._backs_off and not self.machine.is_awaited:
+                return
+            write = self.machine.take_write()
+        if write is not None:
+            self._send(write, self._written)
+
+    def _send(self, write: Write, done: Callable[[Outcome], object]) -> None:
+        self._parts.persister.write(
+            self.key,
+            self._state_epoch,
+            self.leader_epoch,
+            write.start_offset,
+            [StateBatch(*batch) for batch in write.batches],
+            done,
+            delivery_complete_count=write.complete,
+        )
+
+    def _written(self, outcome: Outcome) -> None:
+        code = outcome.code
+        if code in _GONE:
+            self.end(client_code(code))
+            return
+        with self.lock:
+            if self.phase is not Phase.ACTIVE:
+                return
+            written = self.machine.written(code)
+            fails = code is not ErrorCode.NONE
+            begins_to_wait = fails and not self._backs_off
+            self._backs_off = fails
+        if begins_to_wait:
+            self._parts.call_later(
+                _WRITE_AGAIN_MS, lambda: self._parts.call_soon(self._write_again)
+            )
+        self._answer(written.tokens, client_code(code))
+        self._parts.wake(self.key)
+        self._after()
+
+    def _write_again(self) -> None:
+        with self.lock:
+            self._backs_off = False
+        self._after()
+
+    def _answer(self, tokens: Sequence[Token], code: ErrorCode) -> None:
+        for token in tokens:
+            try:
+                token(code)
+            except Exception as error:  # the others are answered all the same
+                self._parts.failures.note("the answer to an acknowledgement", error)
+
+    # --- New records ------------------------------------------------------------------------------
+
+    def _watch(self, offset: int, is_committed: bool, count_bytes: int) -> None:
+        """Look again when the log has so many bytes there."""
+        watch = (offset, count_bytes)
+        with self.lock:
+            if watch in self._watches or self.phase is not Phase.ACTIVE:
+                return
+            has_room = len(self._watches) < _WATCHES_MAX
+            if has_room:
+                self._watches[watch] = None
+        if not has_room:
+            self._look_later()
+            return
+        inside = True  # it may end before this returns
+
+        def ended(_: ErrorCode) -> None:
+            with self.lock:
+                self._watches.pop(watch, None)
+            if inside:
+                self._look_later()
+            else:
+                self._parts.wake(self.key)
+
+        made = self._parts.await_records(
+            self.log, offset, is_committed, count_bytes, _WATCH_MS, ended
+        )
+        inside = False
+        with self.lock:
+            if watch in self._watches:
+                self._watches[watch] = made
+
+    def stop_watching(self) -> None:
+        """No fetch waits for it any more."""
+        with self.lock:
+            made = [(watch, each) for watch, each in self._watches.items() if each is not None]
+        for watch, each in made:
+            if each.cancel():
+                with self.lock:
+                    self._watches.pop(watch, None)
+
+    def _look_later(self) -> None:
+        self._parts.call_later(_LOOK_AGAIN_MS, lambda: self._parts.wake(self.key))

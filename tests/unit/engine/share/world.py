@@ -1,0 +1,183 @@
+"""Share-partitions in service, with a log in memory; a coordinator and handlers by hand."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from kbroker.clock import ManualClock
+from kbroker.config.share_settings import LATEST, ShareGroupSettings
+from kbroker.coordinator.share.images import NO_START, SharePartition, StateBatch
+from kbroker.coordinator.share.seams import Outcome, ReadState
+from kbroker.engine.share.leaders import ShareLeaders
+from kbroker.engine.share.led import LedSharePartition, Parts
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.failures import Failures
+from kbroker.protocol.record_batch import Record, encode_batch
+from kbroker.purgatory.purgatory import Purgatory
+from kbroker.purgatory.timer import Timer
+
+TOPIC = UUID(int=5)
+KEY = SharePartition("g", TOPIC, 0)
+SETTINGS = ShareGroupSettings(30_000, 5, 2_000, True, False, LATEST)
+
+
+class MemoryLog:
+    """A replica that leads: whole batches, one after the other."""
+
+    def __init__(self) -> None:
+        self.topic_id = TOPIC
+        self.leader_epoch = 3
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.batches: list[tuple[int, bytes]] = []  # last offset, bytes
+        self.aborted: list[tuple[int, int]] = []
+        self.before_read: Callable[[], object] = lambda: None
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log_end_offset
+
+    def append(self, count: int, **how: Any) -> None:
+        base = self.log_end_offset
+        records = [Record(None, b"v%d" % at, timestamp_ms=1) for at in range(count)]
+        if how.pop("marker", False):
+            key = b"\x00\x00" + (0 if how.pop("aborts") else 1).to_bytes(2, "big")
+            records = [Record(key, b"\x00\x00\x00\x00\x00\x00", timestamp_ms=1)]
+            how["control"] = True
+        self.log_end_offset += count
+        data = encode_batch(records, base_offset=base, **how)
+        self.batches.append((self.log_end_offset - 1, data))
+
+    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        return (1, timestamp_ms, 0) if timestamp_ms < 1_000_000 else None
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        whole_first: bool = True,
+        read_committed: bool = False,
+    ) -> bytes:
+        self.before_read()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        data = b""
+        for last, each in self.batches:
+            if last >= offset and (not data or len(data) + len(each) <= max_bytes):
+                data += each
+        return data
+
+
+class HandPersister:
+    """Calls wait here until a test answers them."""
+
+    def __init__(self) -> None:
+        self.reads: deque[tuple[int, Callable[[ReadState], object]]] = deque()
+        self.writes: deque[tuple[int, list[StateBatch], int, Callable[[Outcome], object]]]
+        self.writes = deque()
+
+    def read(
+        self, key: SharePartition, leader_epoch: int, done: Callable[[ReadState], object]
+    ) -> None:
+        self.reads.append((leader_epoch, done))
+
+    def write(
+        self,
+        key: SharePartition,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        batches: Sequence[StateBatch],
+        done: Callable[[Outcome], object],
+        *,
+        delivery_complete_count: int = -1,
+    ) -> None:
+        assert state_epoch == 9
+        self.writes.append((start_offset, list(batches), delivery_complete_count, done))
+
+    def answer_read(self, start: int = NO_START, code: ErrorCode = ErrorCode.NONE,
+                    batches: tuple[StateBatch, ...] = ()) -> None:  # fmt: skip
+        _, done = self.reads.popleft()
+        done(ReadState(code, None, 9, start, batches))
+
+    def answer_write(self, code: ErrorCode = ErrorCode.NONE) -> tuple[int, list[StateBatch], int]:
+        start, batches, count, done = self.writes.popleft()
+        done(Outcome(code))
+        return start, batches, count
+
+
+class Cancelled:
+    def __init__(self, outcome: list[bool]) -> None:
+        self._outcome = outcome
+
+    def cancel(self) -> bool:
+        self._outcome.append(True)
+        return True
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.timer = Timer(self.clock)
+        self.log = MemoryLog()
+        self.persister = HandPersister()
+        self.settings = SETTINGS
+        self.failures = Failures("share")
+        self.soon: deque[Callable[[], object]] = deque()
+        # (offset, committed, bytes, done)
+        self.watches: list[tuple[int, bool, int, Callable[[ErrorCode], object]]] = []
+        self.cancelled: list[bool] = []
+        self.waiting = Purgatory("ShareFetch", self.timer)
+        self.woken = 0
+        self.leaders = ShareLeaders(self._parts, self.waiting)
+
+    def _parts(
+        self,
+        wake: Callable[[SharePartition], object],
+        forget: Callable[[LedSharePartition], object],
+    ) -> Parts:
+        def woken(key: SharePartition) -> None:
+            self.woken += 1
+            wake(key)
+
+        return Parts(
+            self.clock, self.persister, lambda _: self.settings,  # type: ignore[arg-type]
+            self.timer.call_later, self.soon.append, self._await_records,
+            lambda log, offset, size: self.log.aborted, woken, forget, self.failures,
+        )  # fmt: skip
+
+    def _await_records(
+        self,
+        log: Any,
+        offset: int,
+        is_committed: bool,
+        count_bytes: int,
+        ms: int,
+        done: Callable[[ErrorCode], object],
+    ) -> Cancelled:
+        self.watches.append((offset, is_committed, count_bytes, done))
+        return Cancelled(self.cancelled)
+
+    def run(self) -> None:
+        """Handlers do what is due."""
+        while self.soon:
+            self.soon.popleft()()
+
+    def pass_ms(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.timer.advance()
+        self.run()
+
+    def led(self) -> LedSharePartition:
+        return self.leaders.led(KEY, self.log)
+
+    def ready(self, start: int = 0, batches: tuple[StateBatch, ...] = ()) -> LedSharePartition:
+        """A share-partition whose state was read."""
+        led = self.led()
+        self.persister.answer_read(start, batches=batches)
+        self.run()
+        return led
