@@ -478,6 +478,8 @@ APIS: Final[tuple[Api, ...]] = (
         _late_failure("share_group_describe"),
         protocol=SHARE,
     ),
+    _api(ApiKey.SHARE_FETCH, _late("share_fetch"), memory_factor=30, protocol=SHARE),
+    _api(ApiKey.SHARE_ACKNOWLEDGE, _late("share_acknowledge"), memory_factor=30, protocol=SHARE),
     *(_share_state(key) for key in SHARE_STATE_KEYS),
     _api(ApiKey.LIST_CONFIG_RESOURCES, _late("list_config_resources")),
     _api(ApiKey.DESCRIBE_CLUSTER, _late("cluster"), _late_failure("cluster")),

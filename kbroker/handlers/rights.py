@@ -313,6 +313,8 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
             _topic(Operation.DESCRIBE, in_response),
         ),
         **dict.fromkeys(SHARE_STATE_KEYS, _whole_cluster(Operation.CLUSTER_ACTION)),
+        ApiKey.SHARE_FETCH: (*_MEMBER, _topic(Operation.READ, named("topics", "topic_id"))),
+        ApiKey.SHARE_ACKNOWLEDGE: (*_MEMBER, _topic(Operation.READ, named("topics", "topic_id"))),
         ApiKey.LIST_CONFIG_RESOURCES: _whole_cluster(Operation.DESCRIBE_CONFIGS),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: (_topic(Operation.DESCRIBE, named("topics")),),
         # Between brokers.

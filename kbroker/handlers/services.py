@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.share.seams import Persister
     from kbroker.coordinator.share_group.coordinator import ShareGroups
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
+    from kbroker.engine.share.service import ShareService
     from kbroker.handlers.authentication import AuthenticationCounts
     from kbroker.handlers.delayed import Purgatories
     from kbroker.handlers.forwarding import Peers
@@ -344,6 +345,10 @@ class Share(Protocol):
         ...
 
 
+def no_share_service() -> ShareService:
+    raise InvariantError("there are no share-partitions")
+
+
 def no_consumer_groups() -> ConsumerGroups:
     raise InvariantError("there are no consumer groups")
 
@@ -375,6 +380,8 @@ class Services:
     quotas: MutationQuotas | None = None  # None: there are none
     transactions: Transactions | None = None  # None: transactions are not served
     share: Share | None = None  # None: share groups are not served
+    # Of the partitions that this broker leads; made at the first call.
+    share_service: Callable[[], ShareService] = field(default=no_share_service)
     verify_offsets: VerifyOffsets | None = None  # None: it is not verified
     # By listener; empty where none authenticates.
     authentications: Callable[[], Mapping[str, AuthenticationCounts]] = dict

@@ -209,7 +209,7 @@ class Broker:
 
     def _serve_share_groups(self) -> ShareGroupsOnDemand:
         return ShareGroupsOnDemand(GivenToShare(
-            lambda: self.config, self._clock, self._timer.call_later, lambda: self._replicas,
+            lambda: self.config, self._clock, self._timer, lambda: self._replicas,
             self._hot, self._running_controller, lambda: self._services, self._loop.submit,
             self._scheduler, self._transactions.on_worker,
         ))  # fmt: skip
@@ -416,7 +416,7 @@ class Broker:
             groups=self._groups.coordinator, marker_written=self._groups.marker_written,
             consumer_groups=self._groups.consumer_groups, share_groups=self._groups.share_groups,
             quotas=self._quotas.clients, authorizer=self._access.authorizer,
-            audit=self._access.audit, share=self._share,
+            audit=self._access.audit, share=self._share, share_service=self._share.service.get,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(

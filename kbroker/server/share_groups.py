@@ -3,6 +3,7 @@
     controller's thread  -> before, follow   the coordinator is made when the image has the state
                                              topic with a replica here
     handlers             -> coordinator, create_topic
+    handlers             -> service          the share-partitions that this broker leads
     leaders, groups      -> persister        asks coordinators, here or at other brokers
 
 `start` and `stop` come in their steps of the broker's life. A lock is between them and the
@@ -21,21 +22,22 @@ from kbroker.limits import TASK_RETRY_MS
 from kbroker.metadata.features import SHARE_VERSION
 from kbroker.metadata.image import SHARE_STATE_TOPIC, ImageDelta
 from kbroker.peer.own_login import own_login
+from kbroker.server.share_service import ShareServiceOnDemand
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.broker_links import Submit
     from kbroker.cluster.share_state import Parts, ShareStates
     from kbroker.config import BrokerConfig
-    from kbroker.coordinator.runtime.machine import LogListener
     from kbroker.coordinator.runtime.state_topic import StateTopicCreation
     from kbroker.coordinator.share.coordinator import ShareCoordinator
     from kbroker.coordinator.share.persister import StatePersister
+    from kbroker.engine._hot import HotPath
     from kbroker.handlers.services import Services
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage, TopicImage
     from kbroker.own_thread import OwnThread
-    from kbroker.purgatory.timer import CallLater
+    from kbroker.purgatory.timer import Timer
     from kbroker.replica.manager import ReplicaManager
     from kbroker.scheduler import Scheduler
     from kbroker.security.client_login import ClientLogin
@@ -47,9 +49,9 @@ class Given(NamedTuple):
 
     config: Callable[[], BrokerConfig]
     clock: Clock
-    call_later: CallLater
+    timer: Timer
     replicas: Callable[[], ReplicaManager]
-    listener: LogListener
+    hot: HotPath
     controller: Callable[[], Controller]
     services: Callable[[], Services | None]
     submit: Submit
@@ -70,6 +72,10 @@ class ShareGroupsOnDemand:
         self._persister: StatePersister | None = None
         self._is_started = self._is_stopped = self._tries_again = False
         self._creation: StateTopicCreation | None = None
+        self.service: Final = ShareServiceOnDemand(
+            given.config, given.clock, given.timer, given.hot, self._image,
+            lambda: self.persister, self.failures,
+        )  # fmt: skip
 
     def _login(self) -> ClientLogin | None:
         return own_login(self._given.config())
@@ -129,7 +135,7 @@ class ShareGroupsOnDemand:
             self._node_id, self._image, partition_for, lambda: self.coordinator,
             self._create_topic, given.submit, self.failures, login=self._login,
         )  # fmt: skip
-        return StatePersister(coordinators, given.clock, given.call_later, self.failures)
+        return StatePersister(coordinators, given.clock, given.timer.call_later, self.failures)
 
     # --- the controller's thread ------------------------------------------------------------------
 
@@ -158,7 +164,7 @@ class ShareGroupsOnDemand:
             if not self._tries_again:
                 self._tries_again = True
                 in_step = partial(self._given.controller().in_step, self._try_again)
-                self._given.call_later(TASK_RETRY_MS, in_step)
+                self._given.timer.call_later(TASK_RETRY_MS, in_step)
 
     def _try_again(self) -> None:
         self._tries_again = False
@@ -171,6 +177,7 @@ class ShareGroupsOnDemand:
             self._begin(image)  # its feature may have been raised
         if self._made is not None:
             self._made.show(image)
+        self.service.show(image)
 
     def _make(self, image: ClusterImage, topic: TopicImage) -> None:
         from kbroker.cluster.share_state import ShareStates
@@ -190,10 +197,10 @@ class ShareGroupsOnDemand:
         return Parts(
             given.config,
             given.clock,
-            given.call_later,
+            given.timer.call_later,
             lambda call: given.controller().in_step(call),
             lambda topic, index: given.replicas().partition(topic, index),
-            given.listener,
+            given.hot,
             given.on_worker,
             self._delete_records,
             self.failures,

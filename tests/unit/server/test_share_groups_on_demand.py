@@ -66,7 +66,7 @@ def shares(later: Later, monkeypatch: pytest.MonkeyPatch) -> ShareGroupsOnDemand
     nothing: Any = None
     given = Given(
         lambda: SimpleNamespace(node_id=1),  # type: ignore[arg-type, return-value]
-        SystemClock(), later.call_later, nothing, nothing,
+        SystemClock(), later, nothing, nothing,  # type: ignore[arg-type]
         lambda: later,  # type: ignore[arg-type, return-value]
         nothing, nothing, nothing, nothing,
     )  # fmt: skip

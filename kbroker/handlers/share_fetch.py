@@ -1,0 +1,280 @@
+"""ShareFetch (78): a member of a share group acknowledges records, and acquires others.
+
+The request opens a share session (epoch 0, which acquires as well), is its next one, or its last
+one (-1). Acknowledgements come first, and their results are waited for; then the partitions of the
+session are read in turn, each from the first record that is available. Where there is none, the
+request waits in the purgatory: appends and markers, results of other members, ends of locks and
+sessions and the loading of a share-partition have it look again. A request without partitions to
+read, and the last one, are answered at once.
+
+Any handler thread. Reads wait for the disk, so a wake-up is handed to a handler first.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.share_partitions import (
+    Endpoints,
+    Partitions,
+    acknowledge_all,
+    acknowledgements_of,
+    check_member,
+)
+from kbroker.limits import DELAY_MS_MAX, SHARE_FETCH_BYTES_MAX, SHARE_SESSION_REFUSAL_MS_MAX
+from kbroker.protocol import messages
+from kbroker.purgatory.delayed_operation import DelayedOperation
+from kbroker.replica.share.acquiring import Wanted
+from kbroker.replica.share.sessions import CLOSES, OPENS, Place
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kbroker.engine.share.led import Fetched
+    from kbroker.engine.share.service import ShareService
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.handlers.share_partitions import Codes
+    from kbroker.protocol.messages.share_fetch import PartitionData, Request, Response
+    from kbroker.replica.share.sessions import ShareSession
+
+_RECORD_LIMIT: Final = 1  # ShareAcquireMode
+
+
+def handle(services: Services, call: Call[Request]) -> None:
+    request, share = call.message, services.share_service()
+    group_id, member_id = check_member(request.group_id, request.member_id)
+    asked = acknowledgements_of(request.topics)
+    _check(request, any(asked.values()))
+    epoch = request.share_session_epoch
+    if epoch == OPENS:
+        try:
+            session = share.open_session(group_id, member_id, call.request)
+        except KafkaError as error:
+            _refuse_later(share, call, error)
+            return
+    else:
+        session = share.sessions.next(group_id, member_id, epoch)
+    places: list[Place] = []
+    if epoch != CLOSES:
+        forgotten = [
+            Place(topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            if topic.topic_id is not None
+            for index in topic.partitions
+        ]
+        places = share.sessions.change(session, asked, forgotten)
+    if request.is_renew_ack:
+        places = []
+    partitions = Partitions(services, call, group_id, dict.fromkeys([*asked, *places]))
+    fetch = DelayedShareFetch(
+        share, call, session, places, partitions, Endpoints(services, call),
+        services.config["fetch.max.bytes"],
+    )  # fmt: skip
+    acknowledged = {place: batches for place, batches in asked.items() if batches}
+    acknowledge_all(
+        share, partitions, session.number, acknowledged, fetch.begin,
+        renews=request.is_renew_ack,
+    )  # fmt: skip
+
+
+def _check(request: Request, acknowledges: bool) -> None:
+    """KafkaError: what the request alone shows to be wrong."""
+    if request.share_session_epoch == OPENS and acknowledges:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    asks = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
+    if request.is_renew_ack and any(asks):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+
+def _refuse_later(share: ShareService, call: Call[Request], error: KafkaError) -> None:
+    """A client that finds no room does not come again at once."""
+    delay_ms = min(max(call.message.max_wait_ms, 0), SHARE_SESSION_REFUSAL_MS_MAX)
+    refuse = partial(call.fail, error.code)
+    if delay_ms:
+        share.call_later(delay_ms, refuse)
+    else:
+        refuse()
+
+
+class _Found(NamedTuple):
+    """What a look at all partitions has brought."""
+
+    fetched: dict[Place, Fetched]
+    refused: Codes
+
+
+class DelayedShareFetch(DelayedOperation):
+    """One request, from the results of its acknowledgements to its answer."""
+
+    __slots__ = (
+        "_bytes_max", "_call", "_codes", "_endpoints", "_found", "_lock", "_partitions", "_places",
+        "_session", "_share",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        share: ShareService,
+        call: Call[Request],
+        session: ShareSession,
+        places: list[Place],
+        partitions: Partitions,
+        endpoints: Endpoints,
+        bytes_max: int,
+    ) -> None:
+        super().__init__(min(max(call.message.max_wait_ms, 0), DELAY_MS_MAX))
+        self._share = share
+        self._call = call
+        self._session = session
+        self._places = places
+        self._partitions = partitions
+        self._endpoints = endpoints
+        self._bytes_max = min(max(call.message.max_bytes, 0), bytes_max, SHARE_FETCH_BYTES_MAX)
+        self._codes: Codes = {}
+        self._lock = threading.Lock()
+        self._found: _Found | None = None  # for the thread that answers
+
+    def begin(self, codes: Codes) -> None:
+        """The results of the acknowledgements are known."""
+        self._codes = codes
+        if self._call.message.share_session_epoch == CLOSES:
+            self._share.end_session(self._session)
+        self._share.call_soon(self._wait) if codes else self._wait()
+
+    def _wait(self) -> None:
+        with self._call:
+            if not self._places or self._call.message.max_records <= 0 or self._bytes_max <= 0:
+                self.force_complete()
+                return
+            keys = tuple(self._partitions.key(place) for place in self._places)
+            self._share.waiting.try_complete_else_watch(self, keys)
+
+    def try_complete(self) -> bool:
+        """On a handler. Its time may be over meanwhile: then what it has read leaves with that
+        answer, or goes back."""
+        if self.completed:
+            return False
+        if not self._share.sessions.lives(self._session):
+            return self.force_complete()
+        found = self._read(self._call.message.min_bytes)
+        if not (found.fetched or found.refused):
+            return False
+        with self._lock:
+            self._found = found
+        if self.force_complete():
+            return True
+        left = self._take()
+        if left is not None:
+            self._give_back(left)
+        return False
+
+    def _take(self) -> _Found | None:
+        with self._lock:
+            found, self._found = self._found, None
+        return found
+
+    def _read(self, min_bytes: int) -> _Found:
+        request, found = self._call.message, _Found({}, {})
+        left, left_bytes = request.max_records, self._bytes_max
+        for number, place in enumerate(self._places):
+            share_bytes = left_bytes // (len(self._places) - number)
+            if left <= 0 or (found.fetched and share_bytes <= 0):
+                break
+            wants = Wanted(left, request.batch_size, request.share_acquire_mode == _RECORD_LIMIT)
+            try:
+                fetched = self._partitions.led(place, self._share).fetch(
+                    self._session.number, wants, max(1, share_bytes),
+                    1 if found.fetched else min_bytes,
+                )  # fmt: skip
+            except KafkaError as error:
+                found.refused[place] = error.code
+                continue
+            except OSError:
+                found.refused[place] = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            if fetched is not None:
+                found.fetched[place] = fetched
+                left_bytes -= len(fetched.records)
+                left -= sum(each.last_offset - each.first_offset + 1 for each in fetched.acquired)
+        if found.fetched and not self._share.sessions.lives(self._session):
+            self._give_back(found)
+            found.fetched.clear()
+        return found
+
+    def _give_back(self, found: _Found) -> None:
+        """The records will not leave: others may have them, as if they had not been acquired."""
+        for place, fetched in found.fetched.items():
+            led = self._share.leaders.find(self._partitions.key(place))
+            if led is not None:
+                led.give_back(self._session.number, fetched.acquired)
+
+    def on_complete(self) -> None:
+        found = self._take()
+        if found is not None:
+            self._answer(found)
+        elif self._call.message.min_bytes <= 1 or not self._places:
+            self._answer(_Found({}, {}))
+        else:
+            # Its time is over: there may be less than it asks for.
+            self._share.call_soon(self._read_less)
+
+    def _read_less(self) -> None:
+        with self._call:
+            self._answer(self._read(1))
+
+    def _answer(self, found: _Found) -> None:
+        self._share.leaders.stopped_waiting(map(self._partitions.key, self._places))
+        self._call.answer_made(partial(self._response, found))
+
+    def _response(self, found: _Found) -> Response:
+        table = messages.share_fetch
+        topics: dict[UUID, list[PartitionData]] = {}
+        leaders = []
+        named = [*self._codes, *found.refused, *found.fetched]
+        if self._call.message.share_session_epoch == OPENS:
+            named += self._places  # the first answer of a session has all of them
+        for place in dict.fromkeys(named):
+            code = found.refused.get(place, ErrorCode.NONE)
+            acknowledged = self._codes.get(place, ErrorCode.NONE)
+            not_led = ErrorCode.NOT_LEADER_OR_FOLLOWER in (code, acknowledged)
+            leader_id, leader_epoch = self._partitions.leader(
+                place, ErrorCode.NOT_LEADER_OR_FOLLOWER if not_led else ErrorCode.NONE
+            )
+            if not_led:
+                leaders.append(leader_id)
+            fetched = found.fetched.get(place)
+            topics.setdefault(place.topic_id, []).append(
+                table.PartitionData(
+                    partition_index=place.partition,
+                    error_code=code,
+                    acknowledge_error_code=acknowledged,
+                    current_leader=table.LeaderIdAndEpoch(
+                        leader_id=leader_id, leader_epoch=leader_epoch
+                    ),
+                    records=b"" if fetched is None else fetched.records,
+                    acquired_records=[
+                        table.AcquiredRecords(
+                            first_offset=each.first_offset,
+                            last_offset=each.last_offset,
+                            delivery_count=each.delivery_count,
+                        )
+                        for each in (() if fetched is None else fetched.acquired)
+                    ],
+                )
+            )
+        return table.Response(
+            acquisition_lock_timeout_ms=self._share.settings(self._session.group_id).lock_ms,
+            responses=[
+                table.ShareFetchableTopicResponse(topic_id=topic_id, partitions=each)
+                for topic_id, each in topics.items()
+            ],
+            node_endpoints=[
+                table.NodeEndpoint(
+                    node_id=each.node_id, host=each.host, port=each.port, rack=each.rack
+                )
+                for each in self._endpoints.of(leaders)
+            ],
+        )
