@@ -1,0 +1,185 @@
+"""A client of share groups that sends what it is given: one connection, one request at a time."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Any, Self
+from uuid import UUID
+
+from kbroker.errors import ErrorCode
+from kbroker.peer import frames
+from kbroker.protocol import messages
+from kbroker.protocol.record_batch import Record, encode_batch
+from kbroker.types import ApiKey, uuid_text
+
+Acknowledged = tuple[int, int, Sequence[int]]  # first offset, last offset, types
+ANSWER_TIMEOUT_S = 30
+
+
+class ShareClient:
+    def __init__(self, bootstrap: str, group_id: str = "g", member_id: str = "m") -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S)
+        self._requests = 0
+        self.group_id = group_id
+        self.member_id = member_id
+        self.epoch = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, key: ApiKey, version: int, request: Any) -> Any:
+        """EOFError: the broker has closed the connection."""
+        body = request.encode(version)
+        self._socket.sendall(frames.request_frame(key, version, self._requests, "share", body))
+        self._requests += 1
+        data = self._read(int.from_bytes(self._read(4), "big"))
+        table = getattr(messages, key.name.lower())
+        is_flexible = version >= table.Response.flexible_since and key is not ApiKey.API_VERSIONS
+        header_bytes = 5 if is_flexible else 4
+        return table.Response.decode(data[header_bytes:], version)
+
+    def _read(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self._socket.recv(count - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+    # --- preparations -----------------------------------------------------------------------------
+
+    def raise_share_version(self) -> None:
+        table = messages.update_features
+        raised = table.FeatureUpdateKey(
+            feature="share.version", max_version_level=1, upgrade_type=1
+        )
+        answer = self.ask(
+            ApiKey.UPDATE_FEATURES, 1, table.Request(timeout_ms=10_000, feature_updates=[raised])
+        )
+        assert answer.error_code == 0, answer.error_message
+
+    def topic_id(self, topic: str) -> UUID:
+        table = messages.metadata
+        answer = self.ask(ApiKey.METADATA, 12, table.Request(topics=None))
+        found: UUID = next(each.topic_id for each in answer.topics if each.name == topic)
+        return found
+
+    def initialize(self, topic_id: UUID, partition: int = 0, *, start: int = -1) -> ErrorCode:
+        """As the group's coordinator does, once the state topic is there."""
+        finds = messages.find_coordinator
+        key = f"{self.group_id}:{uuid_text(topic_id)}:{partition}"
+        self.ask(ApiKey.FIND_COORDINATOR, 6, finds.Request(key_type=2, coordinator_keys=[key]))
+        table = messages.initialize_share_group_state
+        state = table.PartitionData(partition=partition, state_epoch=1, start_offset=start)
+        topics = [table.InitializeStateData(topic_id=topic_id, partitions=[state])]
+        answer = self.ask(
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            0,
+            table.Request(group_id=self.group_id, topics=topics),
+        )
+        return ErrorCode(answer.results[0].partitions[0].error_code)
+
+    def produce(self, topic: str, count: int, partition: int = 0) -> None:
+        table = messages.produce
+        records = encode_batch([Record(None, b"v%d" % at, timestamp_ms=1) for at in range(count)])
+        data = table.PartitionData(index=partition, records=records)
+        topics = [table.TopicData(name=topic, partition_data=[data])]
+        answer = self.ask(
+            ApiKey.PRODUCE, 9, table.Request(acks=-1, timeout_ms=10_000, topic_data=topics)
+        )
+        assert answer.responses[0].partition_responses[0].error_code == 0
+
+    # --- share groups -----------------------------------------------------------------------------
+
+    def fetch(
+        self,
+        topic_id: UUID | None = None,
+        *acknowledged: Acknowledged,
+        partition: int = 0,
+        epoch: int | None = None,
+        wait_ms: int = 5_000,
+        records: int = 500,
+        min_bytes: int = 1,
+        **how: Any,
+    ) -> Any:
+        """`topic_id`: the partition is in the session from now on. The next epoch, where none is
+        given."""
+        table = messages.share_fetch
+        batches = [
+            table.AcknowledgementBatch(first_offset=a, last_offset=b, acknowledge_types=list(types))
+            for a, b, types in acknowledged
+        ]
+        here = table.FetchPartition(partition_index=partition, acknowledgement_batches=batches)
+        topics = [table.FetchTopic(topic_id=topic_id, partitions=[here])] if topic_id else []
+        sizes = {"max_bytes": 1 << 20, "batch_size": 500, **how}
+        answer = self.ask(
+            ApiKey.SHARE_FETCH,
+            2,
+            table.Request(
+                group_id=self.group_id, member_id=self.member_id,
+                share_session_epoch=self._next(epoch), max_wait_ms=wait_ms, max_records=records,
+                min_bytes=min_bytes, topics=topics, **sizes,
+            ),
+        )  # fmt: skip
+        return answer
+
+    def acknowledge(
+        self,
+        topic_id: UUID,
+        *acknowledged: Acknowledged,
+        epoch: int | None = None,
+        renews: bool = False,
+    ) -> Any:
+        table = messages.share_acknowledge
+        batches = [
+            table.AcknowledgementBatch(first_offset=a, last_offset=b, acknowledge_types=list(types))
+            for a, b, types in acknowledged
+        ]
+        here = table.AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
+        return self.ask(
+            ApiKey.SHARE_ACKNOWLEDGE,
+            2,
+            table.Request(
+                group_id=self.group_id, member_id=self.member_id,
+                share_session_epoch=self._next(epoch), is_renew_ack=renews,
+                topics=[table.AcknowledgeTopic(topic_id=topic_id, partitions=[here])],
+            ),
+        )  # fmt: skip
+
+    def _next(self, epoch: int | None) -> int:
+        if epoch is None:
+            epoch, self.epoch = self.epoch, self.epoch + 1
+        elif epoch == 0:
+            self.epoch = 1
+        return epoch
+
+
+def acquired(answer: Any) -> list[tuple[int, int, int]]:
+    """(first offset, last offset, delivery count) of all that an answer brings."""
+    assert answer.error_code == 0, (answer.error_code, answer.error_message)
+    return [
+        (each.first_offset, each.last_offset, each.delivery_count)
+        for topic in answer.responses
+        for partition in topic.partitions
+        for each in partition.acquired_records
+    ]
+
+
+def codes(answer: Any) -> list[int]:
+    """Of the acknowledgements."""
+    return [
+        partition.acknowledge_error_code
+        if hasattr(partition, "acknowledge_error_code")
+        else partition.error_code
+        for topic in answer.responses
+        for partition in topic.partitions
+    ]
