@@ -56,7 +56,8 @@ cdef class RecordsWatch:
 
     def __dealloc__(self):
         if self.parked != NULL:
-            parked_drop(self.parked)
+            with nogil:           # it may be the last to let go of a log
+                parked_drop(self.parked)
 
     def cancel(self):
         cdef int mine = 0
