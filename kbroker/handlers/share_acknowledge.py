@@ -62,6 +62,7 @@ def _answer(
             table.PartitionData(
                 partition_index=place.partition,
                 error_code=code,
+                error_message=partitions.words.get(place),
                 current_leader=table.LeaderIdAndEpoch(
                     leader_id=leader_id, leader_epoch=leader_epoch
                 ),

@@ -251,6 +251,7 @@ class DelayedShareFetch(DelayedOperation):
                     partition_index=place.partition,
                     error_code=code,
                     acknowledge_error_code=acknowledged,
+                    acknowledge_error_message=self._partitions.words.get(place),
                     current_leader=table.LeaderIdAndEpoch(
                         leader_id=leader_id, leader_epoch=leader_epoch
                     ),

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _MEMBER_CHARS_MAX: Final = 36
 _UNKNOWN_LEADER: Final = (-1, -1)
 
+_WORDS: Final = {
+    ErrorCode.INVALID_REQUEST: "An offset lies after the last one that was acquired.",
+    ErrorCode.INVALID_RECORD_STATE: "A record is not with this member, or was acknowledged.",
+}
+
 Codes = dict[Place, ErrorCode]
 
 
@@ -80,6 +85,8 @@ class Partitions:
         self._group_id: Final = group_id
         self._names: dict[Place, str] = {}
         self.refused: Codes = {}
+        # Why the acknowledgements of a partition were refused, where its records decided that.
+        self.words: dict[Place, str] = {}
         image = services.controller.image
         for place in places:
             topic = image.topic_by_id(place.topic_id)
@@ -163,6 +170,8 @@ def acknowledge_all(
                 if found is None:
                     continue
                 code = found
+                if code in _WORDS:
+                    partitions.words[place] = _WORDS[code]
         except KafkaError as error:
             code = error.code
         token(code)

@@ -23,6 +23,7 @@ class OnePartition:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.words: dict[Place, str] = {}
 
     def key(self, place: Place) -> Key:
         return Key("g", place.topic_id, place.partition)
