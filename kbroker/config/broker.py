@@ -29,7 +29,7 @@ from kbroker.config.definition import (
     find_broker_key,
     nearest_name,
 )
-from kbroker.config.group_settings import check_consumer_groups
+from kbroker.config.group_settings import check_consumer_groups, check_share_members
 from kbroker.config.key import (
     ConfigKey,
     ConfigSource,
@@ -301,6 +301,7 @@ def _check_together(config: BrokerConfig) -> None:
             "use less",
         )
     check_consumer_groups(config)
+    check_share_members(config)
     check_share_groups(config)
 
 

@@ -1,4 +1,4 @@
-"""The settings of a group of the consumer protocol: its own where it has some, else the broker's.
+"""The settings of consumer and share groups: their own where they have some, else the broker's.
 
 Groups are given settings as resources (type 32), before or after they exist; they are checked
 against the bounds of that moment (`dynamic.check_group`). Where a broker's bounds have been
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CLASSIC: Final = "classic"
 # Those of Apache Kafka by their names; classes of a user's own cannot be loaded here.
 ASSIGNORS: Final = ("uniform", "range")
+_SHARE_ASSIGNORS: Final = ("simple",)
 
 _SESSION_TIMEOUT: Final = "group.consumer.session.timeout.ms"
 _HEARTBEAT_INTERVAL: Final = "group.consumer.heartbeat.interval.ms"
@@ -46,9 +47,24 @@ _BOUNDED: Final = (
     ),
 )
 
-_OF_SHARE_GROUPS: Final = tuple(
-    (f"group.share.{key}", f"group.share.min.{key}", f"group.share.max.{key}")
-    for key in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+_SHARE_SESSION_TIMEOUT: Final = "group.share.session.timeout.ms"
+_SHARE_HEARTBEAT_INTERVAL: Final = "group.share.heartbeat.interval.ms"
+_OF_SHARE_GROUPS: Final = (
+    (
+        _SHARE_SESSION_TIMEOUT,
+        "group.share.min.session.timeout.ms",
+        "group.share.max.session.timeout.ms",
+    ),
+    (
+        _SHARE_HEARTBEAT_INTERVAL,
+        "group.share.min.heartbeat.interval.ms",
+        "group.share.max.heartbeat.interval.ms",
+    ),
+    (
+        "group.share.assignment.interval.ms",
+        "group.share.min.assignment.interval.ms",
+        "group.share.max.assignment.interval.ms",
+    ),
 )
 
 
@@ -99,15 +115,29 @@ def check_consumer_groups(config: BrokerConfig) -> None:
             f"group.coordinator.rebalance.protocols={','.join(protocols)} leaves out classic",
             "add it: there is no coordinator without classic groups",
         )
-    assignors = config["group.consumer.assignors"]
-    unknown = [name for name in assignors if name not in ASSIGNORS]
-    if unknown or not assignors:
+    _check_assignors("group.consumer.assignors", config["group.consumer.assignors"], ASSIGNORS)
+    _check_bounds(config, _BOUNDED)
+    _check_silence(config, _SESSION_TIMEOUT, _HEARTBEAT_INTERVAL)
+
+
+def check_share_members(config: BrokerConfig) -> None:
+    """Whether the broker's settings for members of share groups go together; ConfigError."""
+    _check_assignors("group.share.assignors", config["group.share.assignors"], _SHARE_ASSIGNORS)
+    _check_bounds(config, _OF_SHARE_GROUPS)
+    _check_silence(config, _SHARE_SESSION_TIMEOUT, _SHARE_HEARTBEAT_INTERVAL)
+
+
+def _check_assignors(key: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
         raise ConfigError(
-            f"group.consumer.assignors={','.join(assignors)} names"
-            f" {unknown[0] if unknown else 'none'}",
-            f"use some of {', '.join(ASSIGNORS)}",
+            f"{key}={','.join(names)} names {unknown[0] if unknown else 'none'}",
+            f"use some of {', '.join(known)}",
         )
-    for key, least, most in _BOUNDED:
+
+
+def _check_bounds(config: BrokerConfig, bounded: tuple[tuple[str, str, str], ...]) -> None:
+    for key, least, most in bounded:
         if config[least] > config[most]:
             raise ConfigError(
                 f"{least}={config[least]} is more than {most}={config[most]}", "lower the first"
@@ -118,9 +148,12 @@ def check_consumer_groups(config: BrokerConfig) -> None:
                 f" {most}={config[most]}",
                 "use a value between them",
             )
-    silence, pause = config[_SESSION_TIMEOUT], config[_HEARTBEAT_INTERVAL]
+
+
+def _check_silence(config: BrokerConfig, timeout_key: str, interval_key: str) -> None:
+    """A member that is silent for longer than the timeout is removed; it sends after each pause."""
+    silence, pause = config[timeout_key], config[interval_key]
     if silence <= pause:
         raise ConfigError(
-            f"{_SESSION_TIMEOUT}={silence} is not longer than {_HEARTBEAT_INTERVAL}={pause}",
-            "use more",
+            f"{timeout_key}={silence} is not longer than {interval_key}={pause}", "use more"
         )

@@ -101,6 +101,10 @@ def test_settings_that_a_group_may_not_have(
         ("group.consumer.heartbeat.interval.ms=15001", "is not between"),
         ("group.consumer.assignment.interval.ms=15001", "is not between"),
         ("group.consumer.min.heartbeat.interval.ms=16000", "is more than"),
+        ("group.share.assignors=simple,mine", "names mine"),
+        ("group.share.session.timeout.ms=1000", "is not between"),
+        ("group.share.assignment.interval.ms=15001", "is not between"),
+        ("group.share.min.heartbeat.interval.ms=16000", "is more than"),
     ],
 )
 def test_settings_that_do_not_go_together_end_the_start(override: str, words: str) -> None:
