@@ -156,7 +156,7 @@ cdef class HotShares:
                     if lives:
                         linked_insert(
                             &channel.parked, NULL, parked, &parked.previous_here, NULL,
-                            "of a channel: nothing is before the first")
+                            "a channel's sessions: nothing is before the first")
                     unlock_ranked(&table.lock, RANK_QUEUE)
                 if not lives:
                     self._forget(parked)

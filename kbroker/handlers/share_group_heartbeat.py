@@ -1,7 +1,7 @@
 """ShareGroupHeartbeat (76): a member of a share group joins, stays, changes and leaves.
 
 The answer comes when the followers have what the heartbeat has changed, perhaps from another
-thread. What the request alone shows to be wrong is refused here. Any handler thread; holds no lock.
+thread. A request that is wrong by itself is refused here. Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

@@ -108,6 +108,8 @@ class Broker:
 
     _make_transactions: ClassVar[type[TransactionsOnDemand]] = TransactionsOnDemand
     _watchdog: Scheduler | None = None
+    _store: Store | None = None
+    _services: Services | None = None
 
     def __init__(
         self,
@@ -160,8 +162,6 @@ class Broker:
             self._logs_ready, self._member.repair if self._member else None,
         )  # fmt: skip
         self._cluster_id: str | None = None
-        self._store: Store | None = None
-        self._services: Services | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
         self._observation = Observation(

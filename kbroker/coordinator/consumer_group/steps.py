@@ -1,6 +1,6 @@
 """Steps of a consumer group: its records, its timers, and what C has of it.
 
-What is written is a draft's changes (`record_steps.py`); or, where the last member that speaks the
+A step writes the changes of a draft (`record_steps.py`); or, where the last member that speaks the
 consumer protocol goes, all that turns the group into a classic one, as one batch.
 
 C has a number of the group that changes with each draft. Under it C answers heartbeats that change

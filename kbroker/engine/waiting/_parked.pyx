@@ -359,7 +359,7 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
         following = parked.next_here
         if parked.request == NULL:  # it waits for this alone, and is handed over with its reference
             linked_remove(&channel.parked, NULL, parked, &parked.previous_here,
-                          "of a channel: neighbours name each other")
+                          "of a lost channel: neighbours name each other")
         elif not parked.left:
             take_reference(&parked.refs, "parked request: one of a lost connection is held")
             table.left_total += 1
