@@ -14,8 +14,7 @@ class RecordsWatch:
     """A wait for records."""
 
     def cancel(self) -> bool:
-        """End it without a call of `done`; False where it has ended: then `done` is called, or was.
-        """
+        """End it without a call of `done`. False: it has ended, so `done` is called, or was."""
 
 @disjoint_base
 class HotShares:
