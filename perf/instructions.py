@@ -1,6 +1,7 @@
 """`python -m perf.instructions`: instructions of a broker's process for one warm request.
 
     python -m perf.instructions [--baseline DIRECTORY] [--requests produce,fetch] [--json FILE]
+    python -m perf.instructions --guarded    # an authorizer and quotas on, beside neither
 
 A count does not depend on the machine's speed, nor on other processes: where a bar is below 3 %
 of the CPU of a request, this holds it. Both builds serve the same requests under callgrind, one
@@ -24,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from perf.brokers.base import BrokerError
+from perf.brokers.base import Broker, BrokerError
 from perf.brokers.kbroker import KbrokerBroker
 from perf.client import Client
 from perf.machine import describe_machine
@@ -37,6 +38,13 @@ CONTROL_WAIT_S: Final = 60.0
 # A request that waits counts what the timers do; those that make something new grow as they go.
 KINDS: Final = {kind.key: kind for kind in ALONE if kind.key != "fetch-waits"}
 HOT: Final = ("produce", "fetch", "commit", "heartbeat", "txn-produce")
+# Everybody may, so the same requests succeed, and each right and rate is looked up.
+GUARDS: Final = (
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found=true",
+)
+# More than the requests need, so that each is charged and none is throttled.
+RATES: Final = ("producer_byte_rate=1e12", "consumer_byte_rate=1e12", "request_percentage=1e6")
 _TOTAL: Final = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 
 
@@ -81,11 +89,25 @@ class CountedBroker(KbrokerBroker):
             raise BrokerError(f"callgrind_control {what}: {(done.stdout + done.stderr).strip()}")
 
 
-def counted(root: Path, checkout: Path | None, keys: Sequence[str]) -> dict[str, float]:
+def counted(
+    root: Path, checkout: Path | None, keys: Sequence[str], is_guarded: bool = False
+) -> dict[str, float]:
     """The least round of each kind."""
-    broker = CountedBroker(root, checkout=checkout)
+    broker = CountedBroker(root, checkout=checkout, overrides=GUARDS if is_guarded else ())
     with broker, broker.client() as client:
+        if is_guarded:
+            _set_quotas(broker)
         return {key: _least(broker, client, KINDS[key]) for key in keys}
+
+
+def _set_quotas(broker: Broker) -> None:
+    command = [sys.executable, "-m", "kbroker", "quota", "set", "--bootstrap-server",
+               broker.address, "--user-default", "--client-id-default", *RATES]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=CONTROL_WAIT_S, check=False
+    )
+    if done.returncode != 0:
+        raise BrokerError(f"quotas are not set: {(done.stdout + done.stderr).strip()}")
 
 
 def _least(broker: CountedBroker, client: Client, kind: Kind) -> float:
@@ -109,7 +131,11 @@ def main(words: list[str] | None = None) -> int:
         prog="python -m perf.instructions", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--baseline", type=Path, metavar="DIRECTORY", help="another build, beside")
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument("--baseline", type=Path, metavar="DIRECTORY", help="another build, beside")
+    beside.add_argument(
+        "--guarded", action="store_true", help="with an authorizer and quotas, beside neither"
+    )
     parser.add_argument("--requests", default=",".join(HOT), help=f"of {', '.join(KINDS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also as JSON")
     asked = parser.parse_args(words)
@@ -120,12 +146,16 @@ def main(words: list[str] | None = None) -> int:
         print("error: valgrind is missing -> apt-get install valgrind", file=sys.stderr)
         return 1
     began_s = time.monotonic()
-    builds = {"kbroker": None, **({"baseline": asked.baseline} if asked.baseline else {})}
+    builds = [("kbroker", None, asked.guarded)]
+    if asked.guarded:
+        builds.append(("baseline", None, False))
+    elif asked.baseline:
+        builds.append(("baseline", asked.baseline, False))
     with tempfile.TemporaryDirectory(prefix="kbroker-counts-") as folder:
         try:
             found = {
-                name: counted(Path(folder) / name, checkout, keys)
-                for name, checkout in builds.items()
+                name: counted(Path(folder) / name, checkout, keys, is_guarded)
+                for name, checkout, is_guarded in builds
             }
         except (BrokerError, OSError, subprocess.SubprocessError) as error:
             print(f"error: {error}", file=sys.stderr)
