@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from kbroker.coordinator.consumer_group.images import CurrentImage, Kind
+from kbroker.coordinator.consumer_group.quick import QUICK_MS
 from kbroker.coordinator.consumer_group.records import change_of
 from kbroker.coordinator.consumer_group.states import (
     CELLS,
@@ -107,9 +108,9 @@ def test_a_join_that_is_repeated_is_the_same_member(world: World) -> None:
 
 
 def test_a_second_member_comes_soon(world: World) -> None:
-    assert world.join("a").interval_ms == 100
+    assert world.join("a").interval_ms == QUICK_MS
     answer = world.join("b")
-    assert (answer.epoch, answer.assignment, answer.interval_ms) == (3, {}, 100)
+    assert (answer.epoch, answer.assignment, answer.interval_ms) == (3, {}, QUICK_MS)
     assert current(world, "b").state is MemberState.UNRELEASED
     world.pass_ms(3_000)
     world.beat("a", 2)
@@ -192,7 +193,7 @@ def test_a_rack_that_changes_is_a_change(world: World) -> None:
 
 def test_a_pattern_is_resolved_beside(world: World) -> None:
     answer = world.join("a", topics=(), pattern="t|x.*")
-    assert (answer.epoch, answer.assignment, answer.interval_ms) == (1, {}, 100)
+    assert (answer.epoch, answer.assignment, answer.interval_ms) == (1, {}, QUICK_MS)
     world.work_beside()
     answer = world.beat("a", 1)
     assert (answer.epoch, answer.assignment) == (2, indexes(0, 1, 2, 3))
