@@ -27,6 +27,8 @@ cdef enum:
     # A client id that is not known any more: that of the channel's last request.
     LAST_CLIENT_ID = -2
 
+    QUOTA_TEXT_BYTES_MAX = 44     # of a client id that is kept for its channel's next request
+
 
 # A name: two hashes under secret keys, so that it takes no more room when it is long.
 cdef struct QuotaName:
@@ -67,6 +69,8 @@ cdef struct QuotaClient:
     const void* session
     QuotaName client
     int has_client                # 0: its client id is empty
+    int32_t text_length           # -1: its client id is too long to be kept
+    uint8_t text[QUOTA_TEXT_BYTES_MAX]
     QuotaBucket* buckets[QUOTA_KINDS]  # NULL: it has no quota of this kind
     double bounds[QUOTA_KINDS]
 

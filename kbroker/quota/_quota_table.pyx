@@ -10,7 +10,8 @@ Which quota applies is found by Kafka's order of precedence, for each kind by it
 The level that matches says who shares the quota: that of a user is one for all its client ids, that
 of "every user" one for each user. So a bucket has the names that the level has, and the client's
 own where the level has the default. It is found once for a connection, its client id and a
-generation of the limits; a request compares the hash of its client id with the last one's.
+generation of the limits; a request compares its client id with the last one's: a short one by
+itself, a long one by its hash.
 
 A bucket counts what was used (`_rate`). Those that no channel holds and that were not used for an
 hour go. Where there are as many as are allowed, further client ids of a user share one bucket:
@@ -24,7 +25,7 @@ argument, of a monotonic clock.
 from libc.math cimport isfinite
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from kbroker.core._atomics cimport kb_store_int
 from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_random_key
@@ -301,13 +302,34 @@ cdef void _resolve(
     client.generation = table.generation
 
 
+cdef inline int _is_the_last(const QuotaClient* client, const QuotaAsker* asker) noexcept nogil:
+    # Its client id is the one that the channel had last.
+    if asker.client_length == LAST_CLIENT_ID:
+        return 1
+    if client.text_length != max(asker.client_length, 0):
+        return 0
+    return client.text_length == 0 or memcmp(
+        client.text, asker.client, <size_t>client.text_length) == 0
+
+
+cdef void _name(
+    const QuotaTable* table, QuotaClient* client, const QuotaAsker* asker
+) noexcept nogil:
+    # The client id, of which the last one's buckets may be.
+    cdef int32_t length = max(asker.client_length, 0)
+    client.client = quota_name(table, asker.client, length)
+    client.has_client = length > 0
+    client.text_length = length if length <= <int32_t>QUOTA_TEXT_BYTES_MAX else -1
+    if client.text_length > 0:
+        memcpy(client.text, asker.client, <size_t>length)
+
+
 cdef QuotaClient* _client(
     QuotaTable* table, const QuotaAsker* asker, QuotaClient* own, int64_t now_ms
 ) noexcept nogil:
     # Of the channel, or `own` where there is none. NULL: no memory.
     cdef QuotaClient* client = own
-    cdef QuotaName name
-    cdef int has_client
+    cdef QuotaName last
     if asker.held != NULL:
         client = <QuotaClient*>asker.held[0]
         if client == NULL:
@@ -315,19 +337,14 @@ cdef QuotaClient* _client(
             if client == NULL:
                 return NULL
             asker.held[0] = client
-    if asker.client_length == LAST_CLIENT_ID:
-        name = client.client
-        has_client = client.has_client
-    else:
-        name = quota_name(table, asker.client, max(asker.client_length, 0))
-        has_client = asker.client_length > 0
+    last = client.client
+    if not _is_the_last(client, asker):
+        _name(table, client, asker)
     if (client.generation == table.generation and client.session == asker.session
-            and _same(&client.client, &name)):
+            and _same(&client.client, &last)):
         return client
     _let_go(client)
     client.session = asker.session
-    client.client = name
-    client.has_client = has_client
     _resolve(table, client, asker, now_ms)
     return client
 

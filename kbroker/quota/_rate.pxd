@@ -21,6 +21,10 @@ cdef struct QuotaRate:
     int32_t count
     int32_t current
     int64_t now_ms                # of the last call: time does not go back
+    # Until `known_until_ms` no sample is over, and these are of all that there are.
+    int64_t known_until_ms
+    int64_t oldest_ms             # when the first of them began
+    double total
     QuotaSample* samples          # room for QuotaWindow.samples + 1
 
 

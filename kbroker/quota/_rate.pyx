@@ -6,6 +6,9 @@ quota.window.num of them are the window, and one more is kept that began before 
 The rate is their sum by the time since the oldest began, at least as long as all samples but one:
 a client that has just begun is not measured by its first moment.
 
+The sum is kept until a sample begins or is over, which is once in a sample's length. So a record
+costs no walk over the samples.
+
 Where the rate is above a bound, the delay is the time in which the rate would fall to the bound if
 nothing more were recorded and the window grew: (rate - bound) / bound * window (KIP-13).
 
@@ -37,11 +40,13 @@ cdef QuotaSample* _current(
     cdef QuotaSample* sample = &rate.samples[rate.current]
     if rate.count == 0:
         rate.count = 1
+        rate.known_until_ms = 0
         _begin(sample, now_ms)
     elif now_ms - sample.began_ms >= window.sample_ms:
         rate.current = (rate.current + 1) % (window.samples + 1)
         rate.count = max(rate.count, rate.current + 1)
         sample = &rate.samples[rate.current]
+        rate.known_until_ms = 0
         _begin(sample, now_ms)
     return sample
 
@@ -53,7 +58,23 @@ cdef void rate_record(
     now_ms = _now(rate, now_ms)
     sample = _current(rate, window, now_ms)
     sample.value += value
+    rate.total += value
     sample.last_ms = now_ms
+
+
+cdef void _add_up(QuotaRate* rate, int64_t all_ms, int64_t now_ms) noexcept nogil:
+    cdef QuotaSample* sample
+    cdef int32_t at
+    rate.total = 0
+    rate.oldest_ms = now_ms
+    rate.known_until_ms = now_ms + all_ms
+    for at in range(rate.count):
+        sample = &rate.samples[at]
+        if now_ms - sample.last_ms >= all_ms:
+            _begin(sample, now_ms)
+        rate.total += sample.value
+        rate.oldest_ms = min(rate.oldest_ms, sample.began_ms)
+        rate.known_until_ms = min(rate.known_until_ms, sample.last_ms + all_ms)
 
 
 cdef double _sum(
@@ -61,21 +82,15 @@ cdef double _sum(
 ) noexcept nogil:
     # Of the samples that are not over, and how long they are together.
     cdef int64_t all_ms = window.samples * window.sample_ms
-    cdef int64_t oldest_ms = now_ms
     cdef int64_t whole
-    cdef double total = 0
-    cdef int32_t at
-    for at in range(rate.count):
-        if now_ms - rate.samples[at].last_ms >= all_ms:
-            _begin(&rate.samples[at], now_ms)
-        total += rate.samples[at].value
-        oldest_ms = min(oldest_ms, rate.samples[at].began_ms)
-    window_ms[0] = now_ms - oldest_ms
+    if now_ms >= rate.known_until_ms:
+        _add_up(rate, all_ms, now_ms)
+    window_ms[0] = now_ms - rate.oldest_ms
     whole = window_ms[0] // window.sample_ms
     if whole < window.samples - 1:
         window_ms[0] += (window.samples - 1 - whole) * window.sample_ms
     window_ms[0] = max(window_ms[0], <int64_t>1)
-    return total
+    return rate.total
 
 
 cdef double rate_measure(

@@ -284,10 +284,16 @@ def test_others_do_not_wait(limited: Limited) -> None:
     client.reset()  # an end after bytes is seen when they are read
 
 
-def test_a_channel_with_several_client_ids(limited: Limited) -> None:
-    limited.limit(USER, "slow", request=FOR_EVER)
+@pytest.mark.parametrize(
+    ("slow", "fast"),
+    # A short one is compared by itself, one of more than 44 bytes by its hash.
+    [("slow", "fast"), ("slow", "slower"), ("s" * 44, "s" * 45), ("s" * 90, "s" * 44)],
+)
+def test_a_channel_with_several_client_ids(limited: Limited, slow: str, fast: str) -> None:
+    limited.limit(USER, slow, request=FOR_EVER)
     client = limited.rig.client()
-    for name, waits in (("fast", False), ("slow", True), ("fast", False), (None, False)):
+    turns = ((fast, False), ("", False), (slow, True), (fast, False), (slow, True), (None, False))
+    for name, waits in turns:
         client.send(framed(header(COLD_KEY, 1, 1, name) + bytes(4)))
         (throttle_ms,) = struct.unpack(">i", client.receive_cold()[1])
         assert (throttle_ms > 0) == waits
