@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.share_group.state import Draft, ShareGroupState
 
 _FIRST_EPOCH: Final = 1
+_NO_PARTITIONS: Final = TopicPartitions("", frozenset())
 
 # Puts a target of the group's epoch into the draft, if it is computed now.
 Assign = Callable[["Draft"], None]
@@ -202,26 +203,25 @@ def removed(draft: Draft, member_ids: Iterable[str], topics: TopicsSeen) -> None
 
 
 def begin_states(draft: Draft, topics: TopicsSeen) -> None:
-    """Share-partitions of subscribed topics that have no state are to get one."""
-    state = draft.state
-    for name in sorted(state.topics()):
-        for topic_id in topics.ids_of([name]):
-            count = topics.partition_counts([name])[topic_id]
-            kept = state.state_topics
-            known: set[int] = set()
-            for part in (kept.initializing, kept.initialized):
-                if topic_id in part:
-                    known |= part[topic_id].partitions
-            missing = frozenset(range(count)) - known
+    """Share-partitions of subscribed topics that have no state are to get one. This is one change:
+    a member may name many topics."""
+    kept = draft.state.state_topics
+    initializing = dict(kept.initializing)
+    for name in sorted(draft.state.topics()):
+        for topic_id, count in topics.partition_counts([name]).items():
+            begins = initializing.get(topic_id, _NO_PARTITIONS).partitions
+            begun = kept.initialized.get(topic_id, _NO_PARTITIONS).partitions
+            missing = frozenset(range(count)) - begins - begun
             if missing and topic_id not in kept.deleting:
-                initializing = more(kept.initializing, topic_id, name, missing)
-                draft.put(Kind.STATE_TOPICS, "", kept._replace(initializing=initializing))
+                initializing[topic_id] = TopicPartitions(name, begins | missing)
+    if initializing != kept.initializing:
+        draft.put(Kind.STATE_TOPICS, "", kept._replace(initializing=initializing))
 
 
 def states_began(draft: Draft, topic_id: UUID, partitions: frozenset[int]) -> None:
     """These share-partitions have a state now."""
     kept = draft.state.state_topics
-    waiting = kept.initializing.get(topic_id, TopicPartitions("", frozenset()))
+    waiting = kept.initializing.get(topic_id, _NO_PARTITIONS)
     begun = waiting.partitions & partitions
     if begun:
         draft.put(

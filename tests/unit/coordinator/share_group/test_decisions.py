@@ -1,0 +1,28 @@
+"""What is decided of a share group, by itself."""
+
+from __future__ import annotations
+
+from kbroker.coordinator.consumer_group.drafts import AnyChange
+from kbroker.coordinator.consumer_group.topics import Topics
+from kbroker.coordinator.share_group import decisions
+from kbroker.coordinator.share_group.images import Kind, MemberImage
+from kbroker.coordinator.share_group.state import Draft, ShareGroupState
+from kbroker.metadata.image import ClusterImage
+from tests.unit.coordinator.consumer_group.world import topic_of
+
+
+def state_of(*names: str) -> ShareGroupState:
+    state = ShareGroupState()
+    state.apply(AnyChange(Kind.MEMBER, "a", MemberImage(None, "client", "/host", names)))
+    return state
+
+
+def test_many_topics_begin_in_one_change() -> None:
+    names = tuple(f"t{number:03}" for number in range(300))
+    image = ClusterImage().with_topics([topic_of(name, 2) for name in names])
+    draft = Draft(state_of(*names))
+    decisions.begin_states(draft, Topics(lambda: image).seen())
+    assert len(draft.undo) == 1
+    begins = draft.state.state_topics.initializing
+    assert sorted(some.name for some in begins.values()) == list(names)
+    assert {some.partitions for some in begins.values()} == {frozenset({0, 1})}
