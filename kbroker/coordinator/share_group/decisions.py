@@ -203,19 +203,20 @@ def removed(draft: Draft, member_ids: Iterable[str], topics: TopicsSeen) -> None
 
 
 def begin_states(draft: Draft, topics: TopicsSeen) -> None:
-    """Share-partitions of subscribed topics that have no state are to get one. This is one change:
-    a member may name many topics."""
+    """Share-partitions of subscribed topics that have no state are to get one, also where their
+    states are being deleted, which the share coordinator does first. This is one change: a member
+    may name many topics."""
     kept = draft.state.state_topics
-    initializing = dict(kept.initializing)
+    initializing, deleting = dict(kept.initializing), dict(kept.deleting)
     for name in sorted(draft.state.topics()):
         for topic_id, count in topics.partition_counts([name]).items():
             begins = initializing.get(topic_id, _NO_PARTITIONS).partitions
             begun = kept.initialized.get(topic_id, _NO_PARTITIONS).partitions
             missing = frozenset(range(count)) - begins - begun
-            if missing and topic_id not in kept.deleting:
+            if missing:
                 initializing[topic_id] = TopicPartitions(name, begins | missing)
-    if initializing != kept.initializing:
-        draft.put(Kind.STATE_TOPICS, "", kept._replace(initializing=initializing))
+                deleting.pop(topic_id, None)
+    _put_topics(draft, StateTopics(initializing, kept.initialized, deleting))
 
 
 def states_began(draft: Draft, topic_id: UUID, partitions: frozenset[int]) -> None:
@@ -243,5 +244,33 @@ def topics_gone(draft: Draft, exists: Callable[[UUID], bool]) -> None:
         {id_: some for id_, some in kept.initialized.items() if exists(id_)},
         {id_: name for id_, name in kept.deleting.items() if exists(id_)},
     )
-    if after != kept:
+    _put_topics(draft, after)
+
+
+def removal_begins(draft: Draft, topics: TopicsSeen) -> list[tuple[UUID, int]]:
+    """The group is to be removed: topic ids and partitions whose states go first. A topic that is
+    no more has none: the share coordinator removes those.
+
+    The states are to be deleted from now on, whatever becomes of the removal. Which of them a
+    deletion before has left is not known: of its topics every partition is named."""
+    kept = draft.state.state_topics
+    found: list[tuple[UUID, int]] = []
+    deleting: dict[UUID, str] = {}
+    for topic_id in {**kept.initializing, **kept.initialized, **kept.deleting}:
+        name = topics.name_of(topic_id)
+        if name is None:
+            continue
+        deleting[topic_id] = name
+        some: set[int] = set()
+        if topic_id in kept.deleting:
+            some.update(range(topics.partition_counts([name])[topic_id]))
+        for part in (kept.initializing, kept.initialized):
+            some |= part.get(topic_id, _NO_PARTITIONS).partitions
+        found += [(topic_id, index) for index in sorted(some)]
+    _put_topics(draft, StateTopics(deleting=deleting))
+    return found
+
+
+def _put_topics(draft: Draft, after: StateTopics) -> None:
+    if after != draft.state.state_topics:
         draft.put(Kind.STATE_TOPICS, "", after)

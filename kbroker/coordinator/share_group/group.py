@@ -23,7 +23,13 @@ from uuid import UUID
 from kbroker.coordinator.consumer_group.assignments import Assigner, Targets
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, Refused
 from kbroker.coordinator.consumer_group.quick import CHANGES_FOR_MS, QUICK_MS
-from kbroker.coordinator.consumer_group.record_steps import GroupAround, Record, RecordSteps
+from kbroker.coordinator.consumer_group.record_steps import (
+    FAILED,
+    GroupAround,
+    Record,
+    RecordSteps,
+    Write,
+)
 from kbroker.coordinator.group.expiration import GroupAge
 from kbroker.coordinator.group.messages import (
     Admission,
@@ -33,6 +39,7 @@ from kbroker.coordinator.group.messages import (
     SyncAnswer,
 )
 from kbroker.coordinator.group.states import GroupState as ClassicState
+from kbroker.coordinator.share.gathering import Gathering
 from kbroker.coordinator.share.images import NO_START, SharePartition
 from kbroker.coordinator.share_group import decisions
 from kbroker.coordinator.share_group.assignor import SIMPLE, Subscriber, assign
@@ -41,6 +48,7 @@ from kbroker.coordinator.share_group.messages import DescribedMember, Descriptio
 from kbroker.coordinator.share_group.records import records_of
 from kbroker.coordinator.share_group.state import Draft, ShareGroupLabel, ShareGroupState
 from kbroker.errors import ErrorCode
+from kbroker.once import once
 
 if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat
@@ -62,6 +70,10 @@ if TYPE_CHECKING:
 SHARE: Final = "share"
 _NONE: Final = ErrorCode.NONE
 _UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
+# Of a deletion. A topic that is no more, or no such partition of it, has no state.
+_NO_STATE: Final = frozenset({_NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+# Questions of one group: others have room in the persister's queue.
+UNDER_WAY_MAX: Final = 500
 
 
 class Question(NamedTuple):
@@ -308,28 +320,59 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         unless: Callable[[], bool],
         gone: Callable[[], object],
     ) -> None:
-        """First the states of its share-partitions, then the group."""
-        with self.lock:
-            topics = self._state.state_topics
-            keys = {
-                SharePartition(self.group_id, topic_id, index)
-                for part in (topics.initialized, topics.initializing)
-                for topic_id, some in part.items()
-                for index in some.partitions
-            }
-
-        def went(deleted: frozenset[int], missing: bool) -> None:
-            if missing:
-                self._stays(ErrorCode.COORDINATOR_NOT_AVAILABLE, done)
-            else:
-                super(ShareGroup, self)._delete(done, unless, gone)
-
-        if not keys or self._has_members() or self.lost:
-            super()._delete(done, unless, gone)
+        """First the states of its share-partitions, then the group. The log says before that they
+        are to go: a group that stays after all takes no share-partition for initialized whose
+        state is gone."""
+        answered = once(done)
+        delete_group = partial(super()._delete, answered, unless, gone)
+        if self._has_members() or self.lost:
+            delete_group()
             return
-        gather = _Gather(len(keys), went)
-        for at, key in enumerate(sorted(keys, key=lambda each: each[1:])):
-            self._persister().delete(key, partial(gather.add, at))
+        places: list[tuple[UUID, int]] = []
+
+        def failed(error: Exception) -> None:
+            self._around.failures.note("the deletion of a share group", error)
+            self._stays(FAILED, answered)
+
+        def begun(found: HeartbeatAnswer) -> None:
+            try:
+                if found.code:
+                    self._stays(found.code, answered)
+                elif not places:
+                    delete_group()
+                else:
+                    keys = [SharePartition(self.group_id, *place) for place in places]
+                    Gathering(keys, self._persister().delete, went, UNDER_WAY_MAX).begin()
+            except Exception as error:
+                failed(error)
+
+        def went(outcomes: Mapping[SharePartition, Outcome]) -> None:
+            if all(outcome.code in _NO_STATE for outcome in outcomes.values()):
+                delete_group()
+            else:
+                self._stays(ErrorCode.COORDINATOR_NOT_AVAILABLE, answered)
+
+        try:
+            if unless():
+                self._stays(ErrorCode.NON_EMPTY_GROUP, answered)
+            else:
+                self._removal_begins(places, begun)
+        except Exception as error:
+            failed(error)
+
+    def _removal_begins(self, places: list[tuple[UUID, int]], answer: AnswerHeartbeat) -> None:
+        """`places` gets those of which states are to go."""
+        with self.lock:
+            draft = self._draft()
+            places += decisions.removal_begins(draft, self._around.topics.seen())
+            write = Write(draft.changes, draft.undo)
+            if write.changes:
+                self._unwritten.append(write)
+                self._follow(write.changes)
+        if write.changes:
+            self._write(write, HeartbeatAnswer(), answer)
+        else:
+            answer(HeartbeatAnswer())
 
     # --- the classic protocol, and offsets --------------------------------------------------------
 

@@ -216,6 +216,91 @@ def test_a_deletion_takes_the_states_first(world: World) -> None:
     assert not world.group.exists
 
 
+def empty_group(world: World) -> None:
+    """All share-partitions have a state, and the last member has left."""
+    world.persister.at_once = True
+    world.join()
+    world.settle("a", 2)
+    world.beat("a", -1)
+
+
+def test_a_deletion_asks_nothing_of_topics_that_are_gone(world: World) -> None:
+    world.create(topic_of("u", 2))
+    world.join("a", "t", "u")
+    empty_group(world)
+    world.remove("t")
+    codes = delete(world)
+    assert world.persister.answer() == [("delete", 0), ("delete", 1)]
+    assert codes == [NONE]
+
+
+def test_a_partition_that_no_coordinator_knows_has_no_state(world: World) -> None:
+    empty_group(world)
+    world.persister.codes[1] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    codes = delete(world)
+    world.persister.answer()
+    assert codes == [NONE]
+    assert not world.group.exists
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_after_half_a_deletion_the_states_begin_again(world: World, fails_over: bool) -> None:
+    empty_group(world)
+    world.persister.codes[1] = AWAY
+    codes = delete(world)
+    world.persister.answer()
+    assert codes == [AWAY]
+    if fails_over:
+        world.fail_over()
+    world.persister.codes.clear()
+    world.persister.at_once = False
+    world.join()
+    assert world.persister.answer() == [("initialize", n) for n in range(3)]
+    epoch = world.group._state.current_of("a").epoch
+    assert world.settle("a", epoch).assignment == of(world, "t", 0, 1, 2)
+
+
+def test_a_deletion_that_failed_is_made_again(world: World) -> None:
+    empty_group(world)
+    world.persister.codes[1] = AWAY
+    delete(world)
+    world.persister.answer()
+    world.persister.codes.clear()
+    codes = delete(world)
+    assert world.persister.answer() == [("delete", n) for n in range(3)]
+    assert codes == [NONE]
+
+
+def test_a_deletion_that_cannot_ask_leaves_the_group(world: World) -> None:
+    empty_group(world)
+    persister, world.persister = world.persister, None  # type: ignore[assignment]
+    assert delete(world) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert world.failures.count == 1
+    world.persister = persister
+    assert world.join().code is NONE
+
+
+def test_a_deletion_that_cannot_be_written_asks_nothing(world: World) -> None:
+    empty_group(world)
+    world.log.refuses = MOVED
+    assert delete(world) == [MOVED]
+    assert not world.persister.asked
+    world.log.refuses = NONE
+    assert world.join().code is NONE
+
+
+def test_a_deletion_leaves_room_in_the_queue(world: World) -> None:
+    world.create(topic_of("t", 1_200))
+    empty_group(world)
+    codes = delete(world)
+    sizes = []
+    while world.persister.asked:
+        sizes.append(len(world.persister.asked))
+        world.persister.answer()
+    assert codes == [NONE]
+    assert max(sizes) == 500
+
+
 def test_requests_of_other_protocols_are_refused(world: World) -> None:
     world.join()
     group: Any = world.group

@@ -37,6 +37,7 @@ class FakePersister:
     def __init__(self) -> None:
         self.asked: list[tuple[str, SharePartition, int, Callable[[Outcome], object]]] = []
         self.at_once = False
+        self.codes: dict[int, ErrorCode] = {}
 
     def initialize(
         self, key: SharePartition, state_epoch: int, start_offset: int, done: Any
@@ -50,10 +51,10 @@ class FakePersister:
         self.asked.append(("delete", key, 0, done))
 
     def answer(self, code: ErrorCode = NONE) -> list[tuple[str, int]]:
-        """All of them; which partitions they were."""
+        """All of them; which partitions they were. `codes` has those of single partitions."""
         asked, self.asked = self.asked, []
-        for _, _, _, done in asked:
-            done(Outcome(code))
+        for _, key, _, done in asked:
+            done(Outcome(self.codes.get(key.partition, code)))
         return [(name, key.partition) for name, key, _, _ in asked]
 
 
