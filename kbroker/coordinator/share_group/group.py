@@ -137,7 +137,7 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         for kind, key, _ in changes:
             if kind == Kind.MEMBER and key not in self._state.members:
                 self._timers.end(key)
-            elif kind == Kind.STATE_TOPICS:
+            elif kind in (Kind.STATE_TOPICS, Kind.TARGET_EPOCH):  # of a target that came late, too
                 self._states_changed = True
 
     def _undone(self, changes: Sequence[Any]) -> None:

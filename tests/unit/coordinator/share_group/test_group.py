@@ -76,6 +76,23 @@ def test_more_partitions_and_topics_get_states_too(world: World) -> None:
     assert {some.name for some in kept.initialized.values()} == {"t", "u"}
 
 
+def test_states_that_come_while_a_target_is_computed_are_given(world: World) -> None:
+    world.persister.at_once = True
+    world.join()
+    epoch = world.settle("a", 2).epoch
+    world.persister.at_once = False
+    world.group._assigner._unit_ns = 1e12  # each target is computed beside
+    world.create(topic_of("t", 5))
+    world.beat("a", epoch)
+    assert len(world.jobs) == 1
+    world.persister.answer()
+    world.beat("a", epoch)
+    world.jobs.pop()()
+    world.group._assigner._unit_ns = 1.0
+    world.elapse(1_000)
+    assert world.settle("a", epoch).assignment == of(world, "t", 0, 1, 2, 3, 4)
+
+
 def test_a_deleted_topic_goes(world: World) -> None:
     world.persister.at_once = True
     world.join()
