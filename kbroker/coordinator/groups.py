@@ -18,9 +18,11 @@ from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.expiration import OffsetExpiration
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.group.store import OffsetsStore
+from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.coordinator.runtime.loader import Loader
 from kbroker.errors import InvariantError
-from kbroker.metadata.image import ClusterImage
+from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage
+from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -41,8 +43,19 @@ LATE_PAUSE_MS: Final = 100
 _NO_IMAGE: Final = ClusterImage()
 
 
-def no_persister() -> Persister:
-    raise InvariantError("there is no persister")
+class ForShareGroups(Protocol):
+    """What share groups have of the broker."""
+
+    @property
+    def persister(self) -> Persister: ...
+
+    def on_worker(self, place: TopicPartition, call: Callable[[], object]) -> object:
+        """Have it done by a thread that may wait for the log of this partition."""
+        ...
+
+
+def no_share() -> ForShareGroups:
+    raise InvariantError("there is nothing for share groups")
 
 
 class Timer(Protocol):
@@ -63,7 +76,7 @@ class Groups:
         make_loader: Callable[..., Loader] = Loader,
         in_step: Callable[[Callable[[], None]], None] = lambda call: call(),
         beside: Callable[[Callable[[], object]], bool] | None = None,
-        persister: Callable[[], Persister] = no_persister,
+        share: Callable[[], ForShareGroups] = no_share,
     ) -> None:
         """`config` gives the settings as they are now, `replica_of` a partition's replica here.
         `listener`: of appends for the groups. `in_step` has something done on the
@@ -94,7 +107,7 @@ class Groups:
         self._on_demand = threading.Lock()
         self._consumer_groups: ConsumerGroups | None = None
         self._share_groups: ShareGroups | None = None
-        self._persister = persister
+        self._share = share
         self._clock, self._timer, self._beside = clock, timer, beside
         self._machine.attach(
             self.coordinator,
@@ -150,9 +163,15 @@ class Groups:
                 self._share_groups = ShareGroups(
                     self._config, self._clock, self._timer.call_later, self.store, self.table,
                     self.coordinator, self._now, consumer_groups.seen_topics,
-                    consumer_groups.beside, self._persister,
+                    consumer_groups.beside, lambda: self._share().persister, self._on_worker,
                 )  # fmt: skip
             return self._share_groups
+
+    def _on_worker(self, group_id: str, call: Callable[[], object]) -> None:
+        """Have it done by a thread that may wait for the log of this group."""
+        count = self.table.partition_count
+        index = partition_for(group_id, count) if count else 0
+        self._share().on_worker(TopicPartition(OFFSETS_TOPIC, index), call)
 
     def _now(self) -> ClusterImage:
         return _NO_IMAGE if self._image is None else self._image

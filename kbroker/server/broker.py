@@ -137,7 +137,7 @@ class Broker:
         self._groups = Groups(
             lambda: self.config, self._clock, self._timer, self._replica_of, self._hot,
             in_step=lambda call: self._running_controller().in_step(call),
-            persister=lambda: self._share.persister,
+            share=lambda: self._share,
         )  # fmt: skip
         self._hot.serve_groups(self._groups.table)
         self._deadlines = FetchDeadlines(self._hot, Purgatory("Fetch", self._timer), SystemClock())

@@ -125,6 +125,9 @@ class ShareGroupsOnDemand:
         persister = self._persister
         return 0 if persister is None else persister.waiting
 
+    def on_worker(self, place: TopicPartition, call: Callable[[], object]) -> None:
+        self._given.on_worker(place, call)
+
     def _make_persister(self) -> StatePersister:
         from kbroker.cluster.share_coordinators import ShareCoordinators
         from kbroker.coordinator.runtime._shard_table import partition_for

@@ -69,6 +69,12 @@ class TopicsSeen:
             [topic.topic_id for name in names if (topic := self._topics.get(name)) is not None]
         )
 
+    def partition_count(self, topic_id: UUID) -> int:
+        """0: there is no such topic."""
+        name = self.name_of(topic_id)
+        topic = None if name is None else self._topics.get(name)
+        return 0 if topic is None else len(topic.partitions)
+
     def partition_counts(self, names: Iterable[str]) -> dict[UUID, int]:
         """Of those that exist."""
         return {

@@ -18,7 +18,7 @@ from kbroker.coordinator.consumer_group.images import JOINS_EPOCH
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer
 from kbroker.coordinator.consumer_group.quick import QuickGroups
 from kbroker.coordinator.consumer_group.record_steps import GroupAround
-from kbroker.coordinator.share_group.group import ShareGroup
+from kbroker.coordinator.share_group.group import OnWorker, ShareGroup
 from kbroker.coordinator.share_group.replay import ShareReplay
 from kbroker.coordinator.share_group.settings import ShareSettings
 from kbroker.errors import ErrorCode
@@ -55,11 +55,14 @@ class ShareGroups:
         topics: Topics,
         beside: Callable[[Callable[[], object]], bool],
         persister: Callable[[], Persister],
+        on_worker: OnWorker,
     ) -> None:
-        """`beside` has a job done without a lock."""
+        """`beside` has a job done without a lock, `on_worker` by a thread that may wait for the log
+        of a group."""
         self._groups = groups
         self._topics = topics
         self._persister = persister
+        self._on_worker = on_worker
         self._settings = ShareSettings(config, image)
         self._around = GroupAround(
             settings=self._settings.of,
@@ -99,6 +102,7 @@ class ShareGroups:
             self._groups.next_incarnation(),
             self._persister,
             self._settings.retry_ms,
+            self._on_worker,
         )
 
     # --- tools ---

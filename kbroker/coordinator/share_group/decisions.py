@@ -32,14 +32,13 @@ from kbroker.coordinator.share_group.images import (
     MemberImage,
     StateTopics,
     TopicPartitions,
-    fewer,
-    more,
 )
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
     from kbroker.coordinator.share_group.messages import HeartbeatAsked
+    from kbroker.coordinator.share_group.questions import Indexes
     from kbroker.coordinator.share_group.state import Draft, ShareGroupState
 
 _FIRST_EPOCH: Final = 1
@@ -219,21 +218,25 @@ def begin_states(draft: Draft, topics: TopicsSeen) -> None:
     _put_topics(draft, StateTopics(initializing, kept.initialized, deleting))
 
 
-def states_began(draft: Draft, topic_id: UUID, partitions: frozenset[int]) -> None:
-    """These share-partitions have a state now."""
+def states_came(draft: Draft, begun: Indexes, deleted: Indexes, topics: TopicsSeen) -> None:
+    """Share-partitions have a state now; others have none any more. A topic is no more to be
+    deleted when all its partitions are."""
     kept = draft.state.state_topics
-    waiting = kept.initializing.get(topic_id, _NO_PARTITIONS)
-    begun = waiting.partitions & partitions
-    if begun:
-        draft.put(
-            Kind.STATE_TOPICS,
-            "",
-            StateTopics(
-                fewer(kept.initializing, topic_id, begun),
-                more(kept.initialized, topic_id, waiting.name, begun),
-                kept.deleting,
-            ),
-        )
+    initializing, initialized = dict(kept.initializing), dict(kept.initialized)
+    for topic_id, some in begun.items():
+        waiting = initializing.pop(topic_id, _NO_PARTITIONS)
+        came, left = waiting.partitions & some, waiting.partitions - some
+        if left:
+            initializing[topic_id] = TopicPartitions(waiting.name, left)
+        if came:
+            before = initialized.get(topic_id, _NO_PARTITIONS).partitions
+            initialized[topic_id] = TopicPartitions(waiting.name, before | came)
+    deleting = {
+        topic_id: name
+        for topic_id, name in kept.deleting.items()
+        if len(deleted.get(topic_id, ())) < topics.partition_count(topic_id)
+    }
+    _put_topics(draft, StateTopics(initializing, initialized, deleting))
 
 
 def topics_gone(draft: Draft, exists: Callable[[UUID], bool]) -> None:
@@ -263,7 +266,7 @@ def removal_begins(draft: Draft, topics: TopicsSeen) -> list[tuple[UUID, int]]:
         deleting[topic_id] = name
         some: set[int] = set()
         if topic_id in kept.deleting:
-            some.update(range(topics.partition_counts([name])[topic_id]))
+            some.update(range(topics.partition_count(topic_id)))
         for part in (kept.initializing, kept.initialized):
             some |= part.get(topic_id, _NO_PARTITIONS).partitions
         found += [(topic_id, index) for index in sorted(some)]

@@ -14,7 +14,7 @@ Any thread; the group's lock is taken here and held for no write, answer or ques
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,6 +29,7 @@ from kbroker.coordinator.consumer_group.record_steps import (
     Record,
     RecordSteps,
     Write,
+    lines,
 )
 from kbroker.coordinator.group.expiration import GroupAge
 from kbroker.coordinator.group.messages import (
@@ -45,10 +46,19 @@ from kbroker.coordinator.share_group import decisions
 from kbroker.coordinator.share_group.assignor import SIMPLE, Subscriber, assign
 from kbroker.coordinator.share_group.images import Kind
 from kbroker.coordinator.share_group.messages import DescribedMember, Description
+from kbroker.coordinator.share_group.questions import (
+    PAUSE_MS,
+    UNDER_WAY_MAX,
+    StateQuestion,
+    StateQuestions,
+    has_no_state,
+    wanted,
+)
 from kbroker.coordinator.share_group.records import records_of
 from kbroker.coordinator.share_group.state import Draft, ShareGroupLabel, ShareGroupState
 from kbroker.errors import ErrorCode
 from kbroker.once import once
+from kbroker.outside_text import printable
 
 if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat
@@ -70,10 +80,9 @@ if TYPE_CHECKING:
 SHARE: Final = "share"
 _NONE: Final = ErrorCode.NONE
 _UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
-# Of a deletion. A topic that is no more, or no such partition of it, has no state.
-_NO_STATE: Final = frozenset({_NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-# Questions of one group: others have room in the persister's queue.
-UNDER_WAY_MAX: Final = 500
+
+# `on_worker(group_id, call)`: have it done by a thread that may wait for the log of that group.
+OnWorker = Callable[[str, Callable[[], object]], object]
 
 
 class Question(NamedTuple):
@@ -96,8 +105,8 @@ class ShareGroup(RecordSteps[ShareGroupState]):
     """See the module."""
 
     __slots__ = (
-        "_asked_ms", "_assigner", "_changed_ms", "_joined_ms", "_persister", "_retry_ms",
-        "_states_changed",
+        "_assigner", "_begins", "_begins_ms", "_changed_ms", "_joined_ms", "_on_worker",
+        "_persister", "_questions", "_retry_ms", "_states_changed",
     )  # fmt: skip
 
     def __init__(
@@ -107,15 +116,19 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         incarnation: int,
         persister: Callable[[], Persister],
         retry_ms: Callable[[], int],
+        on_worker: OnWorker,
     ) -> None:
-        """`retry_ms`: before a share-partition that got no state is asked for again."""
+        """`retry_ms`: before a share-partition is asked for again of which no answer has come.
+        `on_worker` has something done by a thread that may wait for the log of this group."""
         super().__init__(group_id, around, incarnation)
         self._persister = persister
+        self._on_worker = on_worker
         self._retry_ms = retry_ms
         self._changed_ms = self._joined_ms = -CHANGES_FOR_MS
         self._assigner = Assigner(around.clock, self._compute_beside, compute)
-        # Of topics whose share-partitions are being asked for: when that was.
-        self._asked_ms: dict[UUID, int] = {}
+        self._questions = StateQuestions()
+        self._begins = False  # states are perhaps to begin, from this time on
+        self._begins_ms = 0
         self._states_changed = True  # since the last heartbeat
 
     # --- a group of records -----------------------------------------------------------------------
@@ -143,6 +156,9 @@ class ShareGroup(RecordSteps[ShareGroupState]):
     def _undone(self, changes: Sequence[Any]) -> None:
         self._states_changed = True
 
+    def _has_changed(self) -> None:
+        self._changed_ms = self._around.clock.monotonic_ms()
+
     # --- heartbeats -------------------------------------------------------------------------------
 
     def beat(self, asked: HeartbeatAsked, answer: AnswerHeartbeat) -> None:
@@ -151,7 +167,7 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         def answered(found: HeartbeatAnswer) -> None:
             answer(found)
             if not found.code:
-                self._ask_for_states()
+                self._see_to_states()
 
         self._run(partial(self._beaten, asked), answered, "a heartbeat of a share group")
 
@@ -179,14 +195,14 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             look=look,
         )
         if look or asked.topics is not None:
-            decisions.begin_states(draft, topics)
+            self._begins = True  # in a step of its own: it may be refused alone
         self._seen = topics
         self._states_changed = False
         if is_new:
             self._joined_ms = around.clock.monotonic_ms()
         self._timers.renew(outcome.member_id, settings.session_timeout_ms)
         if draft.changes:
-            self._changed_ms = around.clock.monotonic_ms()
+            self._has_changed()
         return HeartbeatAnswer(
             member_id=outcome.member_id,
             epoch=outcome.epoch,
@@ -198,7 +214,7 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         if not self._state.exists:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} not found.")
         decisions.removed(draft, [asked.member_id], self._around.topics.seen())
-        self._changed_ms = self._around.clock.monotonic_ms()
+        self._has_changed()
         return HeartbeatAnswer(member_id=asked.member_id, epoch=asked.epoch)
 
     def _interval_ms(self, settings: Settings) -> int:
@@ -207,7 +223,8 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         until_ms = self._changed_ms + CHANGES_FOR_MS
         state = self._state
         is_young = now_ms < self._joined_ms + CHANGES_FOR_MS
-        is_late = state.epoch > state.assignment_epoch or bool(state.state_topics.initializing)
+        begins = self._begins or bool(state.state_topics.initializing)
+        is_late = begins or state.epoch > state.assignment_epoch
         if now_ms >= until_ms or not (is_young or is_late):
             self._around.quick.ended(self.group_id)
             return settings.heartbeat_interval_ms
@@ -259,40 +276,85 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         if targets is not None:
             now_ms = self._around.clock.wall_ms()
             if decisions.assigned(draft, question.epoch, targets, now_ms):
-                self._changed_ms = self._around.clock.monotonic_ms()
+                self._has_changed()
 
     # --- states of share-partitions ---------------------------------------------------------------
 
-    def _ask_for_states(self) -> None:
-        """Those that are to begin, and have not been asked for lately."""
+    def _see_to_states(self) -> None:
+        """A step, if states are to begin, have come, or are to be asked for again."""
         now_ms = self._around.clock.monotonic_ms()
-        asks: list[tuple[UUID, frozenset[int]]] = []
+        with self.lock:
+            begins = self._begins and self._begins_ms <= now_ms
+            if self.lost or self._deleting or not (begins or self._questions.is_due(now_ms)):
+                return
+        questions: list[StateQuestion] = []
+        epoch = 0
+
+        def decide(draft: Draft) -> None:
+            nonlocal epoch
+            topics = self._around.topics.seen()
+            came = self._questions.take()
+            decisions.states_came(draft, came.begun, came.deleted, topics)
+            if begins:
+                self._begins = False
+                decisions.begin_states(draft, topics)
+            if draft.changes:
+                self._has_changed()
+            questions.extend(wanted(draft.state.state_topics, topics))
+            epoch = draft.state.epoch
+            self._write_failed(came.failed)
+
+        def decided(found: HeartbeatAnswer) -> None:
+            if found.code:
+                with self.lock:
+                    self._begins = True
+                    self._begins_ms = self._around.clock.monotonic_ms() + PAUSE_MS
+            else:
+                self._ask(questions, epoch)
+
+        self._run(decide, decided, "the states of share-partitions")
+
+    def _ask(self, questions: Sequence[StateQuestion], epoch: int) -> None:
+        """Those that are still wanted, and not under way. They go in the order of the steps: none
+        comes after the deletion of the group."""
+        now_ms = self._around.clock.monotonic_ms()
         with self.lock:
             if self.lost or self._deleting:
                 return
-            epoch = self._state.epoch
-            retry_ms = self._retry_ms() if self._asked_ms else 0
-            for topic_id, some in self._state.state_topics.initializing.items():
-                asked_ms = self._asked_ms.get(topic_id)
-                if asked_ms is None or asked_ms + retry_ms <= now_ms:
-                    self._asked_ms[topic_id] = now_ms
-                    asks.append((topic_id, some.partitions))
-        for topic_id, partitions in asks:
-            gather = _Gather(len(partitions), partial(self._states_came, topic_id))
-            for index in sorted(partitions):
-                key = SharePartition(self.group_id, topic_id, index)
-                self._persister().initialize(key, epoch, NO_START, partial(gather.add, index))
+            kept = self._state.state_topics
+            left = [each for each in questions if each.is_wanted(kept)]
+            for each in self._questions.next(left, now_ms, self._retry_ms()):
+                self._outbox.add(partial(self._ask_one, each, epoch))
+        self._outbox.run()
 
-    def _states_came(self, topic_id: UUID, done: frozenset[int], missing: bool) -> None:
-        def note() -> None:
-            if not missing:
-                self._asked_ms.pop(topic_id, None)
+    def _ask_one(self, question: StateQuestion, epoch: int) -> None:
+        if self.lost:
+            return
+        key = SharePartition(self.group_id, question.topic_id, question.partition)
+        if question.deletes:
+            self._persister().delete(key, partial(self._came, question))
+        else:
+            self._persister().initialize(key, epoch, NO_START, partial(self._came, question))
 
-        def decide(draft: Draft) -> None:
-            decisions.states_began(draft, topic_id, done)
-            self._changed_ms = self._around.clock.monotonic_ms()
+    def _came(self, question: StateQuestion, outcome: Outcome) -> None:
+        """The thread may not wait for a log: another one writes what came."""
+        now_ms = self._around.clock.monotonic_ms()
+        with self.lock:
+            is_last = self._questions.came(question, outcome, now_ms, self._retry_ms())
+        if is_last:
+            self._on_worker(self.group_id, self._see_to_states)
 
-        self._come_back(note, decide, "the states of share-partitions")
+    def _write_failed(self, failed: Mapping[ErrorCode, int]) -> None:
+        for code, count in failed.items():
+            lines.write(
+                logging.WARNING,
+                f"states {code.name}",
+                "%d states of share-partitions of group %s were not begun or deleted, and are"
+                " asked for again: %s",
+                count,
+                printable(self.group_id),
+                code.name,
+            )
 
     # --- timers -----------------------------------------------------------------------------------
 
@@ -303,7 +365,7 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         is_over = self._timers.is_session_over(member_id, token)
         if is_over and member_id in self._state.members:
             decisions.removed(draft, [member_id], self._around.topics.seen())
-            self._changed_ms = self._around.clock.monotonic_ms()
+            self._has_changed()
 
     def _owed_timer(self, member_id: str, token: int) -> None:
         """A member is asked to give nothing up."""
@@ -347,10 +409,13 @@ class ShareGroup(RecordSteps[ShareGroupState]):
                 failed(error)
 
         def went(outcomes: Mapping[SharePartition, Outcome]) -> None:
-            if all(outcome.code in _NO_STATE for outcome in outcomes.values()):
-                delete_group()
-            else:
-                self._stays(ErrorCode.COORDINATOR_NOT_AVAILABLE, answered)
+            try:
+                if all(map(has_no_state, outcomes.values())):
+                    self._on_worker(self.group_id, delete_group)
+                else:
+                    self._stays(ErrorCode.COORDINATOR_NOT_AVAILABLE, answered)
+            except Exception as error:
+                failed(error)
 
         try:
             if unless():
@@ -446,26 +511,3 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             return Description(
                 self.group_id, state.label, state.epoch, state.assignment_epoch, SIMPLE, members
             )
-
-
-class _Gather:
-    """The outcomes of several questions; `done` gets the numbers of those with NONE, and whether
-    others failed."""
-
-    def __init__(self, count: int, done: Callable[[frozenset[int], bool], object]) -> None:
-        self._lock = threading.Lock()
-        self._left = count
-        self._done = done
-        self._good: set[int] = set()
-        self._missing = False
-
-    def add(self, number: int, outcome: Outcome) -> None:
-        with self._lock:
-            self._left -= 1
-            if outcome.code:
-                self._missing = True
-            else:
-                self._good.add(number)
-            if self._left:
-                return
-        self._done(frozenset(self._good), self._missing)

@@ -41,17 +41,6 @@ def test_partitions_come_when_they_have_a_state(world: World) -> None:
     assert not world.persister.asked
 
 
-def test_a_share_partition_without_a_state_is_asked_for_again(world: World) -> None:
-    world.join()
-    world.persister.answer(AWAY)
-    world.beat("a", 2)
-    assert not world.persister.asked
-    world.elapse(RETRY_MS)
-    world.beat("a", 2)
-    assert world.persister.answer() == [("initialize", n) for n in range(3)]
-    assert world.beat("a", 2).assignment == of(world, "t", 0, 1, 2)
-
-
 def test_a_load_asks_again_at_once(world: World) -> None:
     world.join()
     world.persister.asked.clear()
@@ -198,16 +187,6 @@ def test_a_write_that_is_refused_changes_nothing(world: World) -> None:
     assert world.beat("a", 2).assignment == of(world, "t", 0, 1, 2)
 
 
-def test_an_answer_waits_for_the_followers(world: World) -> None:
-    world.log.holds = True
-    answer = world.begin("a", 0, ("t",))
-    assert answer.waits
-    assert not world.persister.asked
-    world.log.release()
-    assert answer.got.epoch == 2
-    assert len(world.persister.asked) == 3
-
-
 def delete(world: World) -> list[ErrorCode]:
     codes: list[ErrorCode] = []
     world.group.delete(codes.append, unless=lambda: False, gone=lambda: None)
@@ -233,18 +212,17 @@ def test_a_deletion_takes_the_states_first(world: World) -> None:
     assert not world.group.exists
 
 
-def empty_group(world: World) -> None:
+def empty_group(world: World, *topics: str) -> None:
     """All share-partitions have a state, and the last member has left."""
     world.persister.at_once = True
-    world.join()
+    world.join("a", *topics)
     world.settle("a", 2)
     world.beat("a", -1)
 
 
 def test_a_deletion_asks_nothing_of_topics_that_are_gone(world: World) -> None:
     world.create(topic_of("u", 2))
-    world.join("a", "t", "u")
-    empty_group(world)
+    empty_group(world, "t", "u")
     world.remove("t")
     codes = delete(world)
     assert world.persister.answer() == [("delete", 0), ("delete", 1)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kbroker.clock import ManualClock
@@ -33,6 +33,16 @@ AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE
 RETRY_MS = 30_000
 
 
+class Asked(NamedTuple):
+    name: str
+    key: SharePartition
+    epoch: int
+    answer: Callable[[Outcome], object]
+
+    def done(self, code: ErrorCode) -> None:
+        self.answer(Outcome(code))
+
+
 class FakePersister:
     def __init__(self) -> None:
         self.asked: list[tuple[str, SharePartition, int, Callable[[Outcome], object]]] = []
@@ -49,6 +59,11 @@ class FakePersister:
 
     def delete(self, key: SharePartition, done: Any) -> None:
         self.asked.append(("delete", key, 0, done))
+
+    def take(self) -> list[Asked]:
+        """All of them, which the test answers one by one."""
+        asked, self.asked = self.asked, []
+        return [Asked(*each) for each in asked]
 
     def answer(self, code: ErrorCode = NONE) -> list[tuple[str, int]]:
         """All of them; which partitions they were. `codes` has those of single partitions."""
@@ -69,6 +84,8 @@ class World:
         self.persister = FakePersister()
         self.settings = Settings(200, 45_000, 5_000, 1_000, ("simple",), 0)._replace(**settings)
         self.jobs: list[Callable[[], object]] = []
+        self.works = True  # the log worker, at once
+        self.works_later: list[Callable[[], object]] = []
         self.topics = Topics(lambda: self.image)
         self.incarnation = 0
         self.gone: list[Any] = []
@@ -88,7 +105,16 @@ class World:
             beside=self._beside,
             gone=self.gone.append,
         )
-        return ShareGroup(GROUP, around, self.incarnation, self._persister, lambda: RETRY_MS)
+        return ShareGroup(
+            GROUP, around, self.incarnation, self._persister, lambda: RETRY_MS, self._on_worker
+        )
+
+    def _on_worker(self, group_id: str, call: Callable[[], object]) -> None:
+        assert group_id == GROUP
+        if self.works:
+            call()
+        else:
+            self.works_later.append(call)
 
     def _persister(self) -> Any:
         return self.persister

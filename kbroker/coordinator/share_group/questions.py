@@ -1,0 +1,166 @@
+"""What a share group asks of the share coordinator: questions under way, and what came of them.
+
+    wanted                share-partitions that are to get a state, and those that are to lose it
+    next -> under way     no more than UNDER_WAY_MAX, so that other groups have room in the queue
+    came -> kept          the answer is noted at once
+    take                  all that came, for one step of the group: its record has all topics
+
+A question that is answered with an error is asked again after a pause, PAUSE_MS at first, and then
+twice as long each time. One that is not answered is asked again too, after a longer time, that of
+the group's settings; the state is then begun twice, which is the same.
+
+No lock of its own: the group's is held.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.consumer_group.topics import TopicsSeen
+    from kbroker.coordinator.share.seams import Outcome
+    from kbroker.coordinator.share_group.images import StateTopics
+
+UNDER_WAY_MAX: Final = 500
+PAUSE_MS: Final = 1_000
+
+Indexes = Mapping[UUID, frozenset[int]]  # partitions by topic
+
+
+class StateQuestion(NamedTuple):
+    """Whether a state begins, or is to be deleted."""
+
+    topic_id: UUID
+    partition: int
+    deletes: bool = False
+
+    def is_wanted(self, kept: StateTopics) -> bool:
+        if self.deletes:
+            return self.topic_id in kept.deleting
+        some = kept.initializing.get(self.topic_id)
+        return some is not None and self.partition in some.partitions
+
+
+class Came(NamedTuple):
+    """`deleted`: all of topics of which others are still to be deleted. `failed`: how many by
+    code."""
+
+    begun: Indexes
+    deleted: Indexes
+    failed: Mapping[ErrorCode, int]
+
+
+class _Pause(NamedTuple):
+    until_ms: int
+    ms: int
+
+
+def wanted(kept: StateTopics, topics: TopicsSeen) -> Iterator[StateQuestion]:
+    """All that is to be asked. It is not known which partitions of a topic that loses its states
+    have one: all are deleted."""
+    for topic_id, some in kept.initializing.items():
+        for index in sorted(some.partitions):
+            yield StateQuestion(topic_id, index)
+    for topic_id in kept.deleting:
+        for index in range(topics.partition_count(topic_id)):
+            yield StateQuestion(topic_id, index, deletes=True)
+
+
+def has_no_state(outcome: Outcome) -> bool:
+    """Of a deletion. A topic that is no more, or no such partition of it, has no state."""
+    return outcome.code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+class StateQuestions:
+    """See the module. Times are monotonic."""
+
+    __slots__ = (
+        "_asked_ms", "_begun", "_came_ms", "_deleted", "_failed", "_next_ms", "_pauses",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._asked_ms: dict[StateQuestion, int] = {}  # those under way
+        self._pauses: dict[StateQuestion, _Pause] = {}  # those that failed
+        self._begun: set[StateQuestion] = set()
+        self._deleted: set[StateQuestion] = set()
+        self._failed: Counter[ErrorCode] = Counter()
+        self._came_ms: int | None = None  # the first that is not taken
+        self._next_ms: int | None = None  # when there is something to ask; None: nothing is wanted
+
+    def next(
+        self, questions: Sequence[StateQuestion], now_ms: int, lost_ms: int
+    ) -> list[StateQuestion]:
+        """Those to be asked now. `questions`: all that are wanted; `lost_ms`: after so long one
+        without an answer is asked again."""
+        known = set(questions)
+        self._asked_ms = {
+            each: asked_ms
+            for each, asked_ms in self._asked_ms.items()
+            if each in known and asked_ms + lost_ms > now_ms
+        }
+        self._pauses = {each: pause for each, pause in self._pauses.items() if each in known}
+        self._deleted &= known
+        found: list[StateQuestion] = []
+        times: list[int] = [asked_ms + lost_ms for asked_ms in self._asked_ms.values()]
+        for each in questions:
+            if each in self._asked_ms or each in self._begun or each in self._deleted:
+                continue
+            pause = self._pauses.get(each)
+            if pause is not None and pause.until_ms > now_ms:
+                times.append(pause.until_ms)
+            elif len(self._asked_ms) < UNDER_WAY_MAX:
+                self._asked_ms[each] = now_ms
+                times.append(now_ms + lost_ms)
+                found.append(each)
+            else:
+                times.append(now_ms + PAUSE_MS)  # unless all that is under way comes before
+        self._next_ms = min(times, default=None)
+        return found
+
+    def came(
+        self, question: StateQuestion, outcome: Outcome, now_ms: int, pause_ms_max: int
+    ) -> bool:
+        """Whether it was the last one under way."""
+        if self._asked_ms.pop(question, None) is None:
+            return False  # it has ended otherwise
+        if self._came_ms is None:
+            self._came_ms = now_ms
+        is_good = has_no_state(outcome) if question.deletes else not outcome.code
+        if is_good:
+            self._pauses.pop(question, None)
+            (self._deleted if question.deletes else self._begun).add(question)
+        else:
+            self._failed[outcome.code] += 1
+            before = self._pauses.get(question)
+            pause_ms = PAUSE_MS if before is None else min(2 * before.ms, pause_ms_max)
+            self._pauses[question] = _Pause(now_ms + pause_ms, pause_ms)
+            at_ms = now_ms + pause_ms
+            self._next_ms = at_ms if self._next_ms is None else min(self._next_ms, at_ms)
+        return not self._asked_ms
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether there is something to take, or to ask. While others are under way, what came
+        waits a little for them."""
+        if self._came_ms is not None and (not self._asked_ms or self._came_ms + PAUSE_MS <= now_ms):
+            return True
+        return self._next_ms is not None and self._next_ms <= now_ms
+
+    def take(self) -> Came:
+        """What came since the last time."""
+        came = Came(_by_topic(self._begun), _by_topic(self._deleted), dict(self._failed))
+        self._begun.clear()
+        self._failed.clear()
+        self._came_ms = None
+        return came
+
+
+def _by_topic(questions: set[StateQuestion]) -> Indexes:
+    found: dict[UUID, set[int]] = {}
+    for topic_id, index, _ in questions:
+        found.setdefault(topic_id, set()).add(index)
+    return {topic_id: frozenset(some) for topic_id, some in found.items()}
