@@ -38,7 +38,7 @@ CONTROL_WAIT_S: Final = 60.0
 # A request that waits counts what the timers do; those that make something new grow as they go.
 KINDS: Final = {kind.key: kind for kind in ALONE if kind.key != "fetch-waits"}
 HOT: Final = ("produce", "fetch", "commit", "heartbeat", "txn-produce")
-# Everybody may, so the same requests succeed, and each right and rate is looked up.
+# No ACL denies anything, so the same requests succeed, and each right and rate is looked up.
 GUARDS: Final = (
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found=true",
@@ -64,7 +64,7 @@ class CountedBroker(KbrokerBroker):
     def count(self, line: Line, frames: Sequence[bytes]) -> float:
         """Instructions for each of these requests."""
         self._control("--instr=on")
-        for each in frames[:5]:  # what is translated once is not the request's
+        for each in frames[:5]:  # callgrind translates code once; that is no part of a request
             line.ask(each)
         self._control("--zero")
         for each in frames:
