@@ -21,22 +21,41 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from perf.before_after.handlers import APIS
 from perf.brokers.base import Broker, BrokerError
 from perf.brokers.kbroker import KbrokerBroker
 from perf.client import Client
 from perf.machine import describe_machine
+from perf.requests import Topic
 from perf.tables import aligned
 from perf.walk.kinds import ALONE, Kind, Line, produces
+from perf.wire import frame, request_header
+
+
+def _frames(key: str, client: Client, topic: Topic) -> Iterator[bytes]:
+    for asked in APIS[key](client, topic):
+        yield frame(request_header(asked.key, asked.version), asked.body)
+
 
 WARM, COUNT, ROUNDS = 300, 400, 9
 START_WAIT_S: Final = 300.0
+# CreateTopics has a kind of its own: here it may make any number of topics.
+HANDLERS: Final = {
+    "join-group": "JoinGroup of a group's only member",
+    "offset-fetch": "OffsetFetch of a partition",
+    "describe-configs": "DescribeConfigs of a topic",
+    "list-offsets": "ListOffsets of a partition",
+}
 CONTROL_WAIT_S: Final = 60.0
 # A request that waits counts what the timers do; those that make something new grow as they go.
-KINDS: Final = {kind.key: kind for kind in ALONE if kind.key != "fetch-waits"}
+KINDS: Final = {kind.key: kind for kind in ALONE if kind.key != "fetch-waits"} | {
+    key: Kind(key, title, partial(_frames, key)) for key, title in HANDLERS.items()
+}
 HOT: Final = ("produce", "fetch", "commit", "heartbeat", "txn-produce")
 # No ACL denies anything, so the same requests succeed, and each right and rate is looked up.
 GUARDS: Final = (

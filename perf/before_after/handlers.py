@@ -11,7 +11,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from itertools import repeat
+from typing import Final, NamedTuple
 
 from perf import groups, members
 from perf.before_after.lines import Taken
@@ -27,45 +28,46 @@ WARM_REQUESTS: Final = 200
 CREATED_MAX: Final = 200  # topics of a block
 TOPIC_RESOURCE: Final = 2
 
-Ask = Callable[[], Reader]
-Made = Callable[[Client, Topic], Ask]
+
+class Asked(NamedTuple):
+    """A request without its header."""
+
+    key: int
+    version: int
+    body: bytes
 
 
-def _join_group(client: Client, topic: Topic) -> Ask:
+# The requests of a cell, for a topic of one partition.
+Requests = Callable[[Client, Topic], Iterator[Asked]]
+
+
+def _join_group(client: Client, topic: Topic) -> Iterator[Asked]:
     member = members.join(client, topic.name)
     body = Writer().string(member.group).put("ii", members.SESSION_MS, members.SESSION_MS)
     body.string(member.member_id).string("consumer").count(1).string("range").bytes(bytes(8))
-
-    def ask() -> Reader:
-        return client.ask(members.JOIN_GROUP, 2, bytes(body.data))
-
-    return ask
+    return repeat(Asked(members.JOIN_GROUP, 2, bytes(body.data)))
 
 
-def _offset_fetch(client: Client, topic: Topic) -> Ask:
+def _offset_fetch(client: Client, topic: Topic) -> Iterator[Asked]:
     members.join(client, topic.name)  # so that there is a coordinator
     body = Writer().string(topic.name).count(1).string(topic.name).count(1).put("i", 0)
-    return lambda: client.ask(groups.OFFSET_FETCH, groups.FETCH_VERSION, bytes(body.data))
+    return repeat(Asked(groups.OFFSET_FETCH, groups.FETCH_VERSION, bytes(body.data)))
 
 
-def _describe_configs(client: Client, topic: Topic) -> Ask:
+def _describe_configs(_client: Client, topic: Topic) -> Iterator[Asked]:
     body = Writer().count(1).put("b", TOPIC_RESOURCE).string(topic.name).count(-1).put("?", False)
-    return lambda: client.ask(DESCRIBE_CONFIGS, 1, bytes(body.data))
+    return repeat(Asked(DESCRIBE_CONFIGS, 1, bytes(body.data)))
 
 
-def _list_offsets(client: Client, topic: Topic) -> Ask:
+def _list_offsets(_client: Client, topic: Topic) -> Iterator[Asked]:
     body = Writer().put("i", -1).count(1).string(topic.name).count(1).put("iq", 0, LATEST)
-    return lambda: client.ask(LIST_OFFSETS, 1, bytes(body.data))
+    return repeat(Asked(LIST_OFFSETS, 1, bytes(body.data)))
 
 
-def _create_topics(client: Client, topic: Topic) -> Ask:
-    names = _names(topic)
-
-    def ask() -> Reader:
-        body = Writer().count(1).string(next(names)).put("ih", 1, 1).count(0).count(0)
-        return client.ask(CREATE_TOPICS, 4, bytes(body.put("i?", 30_000, False).data))
-
-    return ask
+def _create_topics(_client: Client, topic: Topic) -> Iterator[Asked]:
+    for name in _names(topic):
+        body = Writer().count(1).string(name).put("ih", 1, 1).count(0).count(0)
+        yield Asked(CREATE_TOPICS, 4, bytes(body.put("i?", 30_000, False).data))
 
 
 def _names(topic: Topic) -> Iterator[str]:
@@ -73,7 +75,7 @@ def _names(topic: Topic) -> Iterator[str]:
         yield f"{topic.name}-{number}"
 
 
-APIS: Final[dict[str, Made]] = {
+APIS: Final[dict[str, Requests]] = {
     "join-group": _join_group,
     "offset-fetch": _offset_fetch,
     "describe-configs": _describe_configs,
@@ -115,16 +117,16 @@ def _topic(client: Client, name: str) -> Iterator[Topic]:
 def measure(cell: str, broker: Broker, number: int, seconds: float, serial: int) -> Taken:
     """One block: values as perf.before_after.lines.of_requests has them."""
     with broker.client() as client, _topic(client, f"ba-{os.getpid()}-{serial}-{cell}") as topic:
-        ask = APIS[cell](client, topic)
+        asked = APIS[cell](client, topic)
         creates = cell == "create-topics"
         for _ in range(0 if creates else WARM_REQUESTS):
-            _checked(cell, ask())
+            _checked(cell, client.ask(*next(asked)))
         watch = Watch([os.getpid(), *broker.own_pids])
         took_ns: list[int] = []
         before = cpu_ns(broker.measured_pid)
         began_ns = now_ns = time.monotonic_ns()
         while now_ns - began_ns < seconds * 1e9 and not (creates and len(took_ns) == CREATED_MAX):
-            answer = ask()
+            answer = client.ask(*next(asked))
             at_ns, now_ns = now_ns, time.monotonic_ns()
             took_ns.append(now_ns - at_ns)
             _checked(cell, answer)
