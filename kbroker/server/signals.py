@@ -10,7 +10,9 @@
 
 The main thread reads one byte that Python's own signal trampoline writes, so it costs nothing while
 it waits and needs no polling. Once the end was asked for, SIGTERM and SIGINT get their default
-actions back: another one ends the process at once, whatever it is doing.
+actions back: another one ends the process at once, whatever it is doing. For process 1 of a
+container the kernel drops signals with their default action, so there a handler ends the process.
+Orphans of other programs in the container become its children; the kernel removes them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ logger: Final = logging.getLogger("kbroker.server")
 
 _END: Final = (signal.SIGTERM, signal.SIGINT)
 _GO_ON: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_FIRST_PROCESS: Final = 1
+_KILLED_BY: Final = 128  # a signal of this number more, as shells have it
 
 
 class EndSignal:
@@ -44,10 +48,12 @@ class EndSignal:
                 signal.signal(number, lambda *_: None)
         for number in _END:
             signal.signal(number, lambda each, _: self._end_asked(each, asked))
+        if os.getpid() == _FIRST_PROCESS:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
     def _end_asked(self, number: int, asked: Callable[[], None]) -> None:
         if self._asked:
-            signal.signal(number, signal.SIG_DFL)
+            _end_at_once_on(number)
             signal.raise_signal(number)
         self._asked = True
         asked()
@@ -67,7 +73,7 @@ class EndSignal:
         for each in _GO_ON:
             signal.signal(each, signal.SIG_IGN)
         for each in _END:
-            signal.signal(each, signal.SIG_DFL)
+            _end_at_once_on(each)
         signal.set_wakeup_fd(-1)
         self._end_if_there_were_two()
         return number
@@ -85,6 +91,13 @@ class EndSignal:
         for number in others:
             if number in _END:
                 signal.raise_signal(number)
+
+
+def _end_at_once_on(number: int) -> None:
+    if os.getpid() == _FIRST_PROCESS:
+        signal.signal(number, lambda each, _: os._exit(_KILLED_BY + each))
+    else:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _has_terminal() -> bool:
