@@ -21,7 +21,8 @@ from kbroker.cli.start_arguments import (
 )
 from kbroker.config import BrokerConfig, ConfigSource
 from kbroker.config.admin_listeners import ADMIN_LISTENERS, default_admin_listeners
-from kbroker.config.listeners import format_address
+from kbroker.config.listeners import ADVERTISED, format_address
+from kbroker.config.sources import CONTAINER
 from kbroker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,8 +75,25 @@ def build_config(
         overrides.append(f"log.dirs={_one_directory(arguments.data_dir)}")
     if arguments.log_format is not None:
         overrides.append(f"logging.format={arguments.log_format}")
+    if CONTAINER in environment:
+        return _in_a_container(arguments, environment, overrides)
     config = BrokerConfig.load(arguments.file, environment, overrides)
     return config if arguments.port is None else with_port(config, arguments.port)
+
+
+def _in_a_container(
+    arguments: StartArguments, environment: Mapping[str, str], overrides: Sequence[str]
+) -> BrokerConfig:
+    from kbroker.config import container
+
+    file, variables, defaults = container.settings_of(environment, arguments.file, overrides)
+    if arguments.port is not None:  # which the image does not know
+        defaults = {each: setting for each, setting in defaults.items() if each != ADVERTISED}
+    config = BrokerConfig.load(file, variables, overrides, defaults)
+    if arguments.port is not None:
+        config = with_port(config, arguments.port)
+    advice = container.advice_of(config)
+    return config if advice is None else config.with_warning(advice)
 
 
 def _one_directory(path: str) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.config.admin_listeners import (
@@ -86,9 +87,13 @@ class BrokerConfig:
         file: str | None = None,
         environ: Mapping[str, str] | None = None,
         overrides: Iterable[str] = (),
+        defaults: Mapping[str, Setting] = MappingProxyType({}),
     ) -> BrokerConfig:
-        """The configuration a broker starts with. Reads `file` and nothing else."""
-        settings = read_file(file) if file is not None else {}
+        """The configuration a broker starts with. Reads `file` and nothing else; `defaults` are
+        the settings of an image, which any other source replaces."""
+        settings = dict(defaults)
+        if file is not None:
+            settings.update(read_file(file))
         secret_files = [file] if file is not None and any(map(is_secret, settings)) else []
         settings.update(read_environment(environ or {}))
         settings.update(read_overrides(overrides))
@@ -113,6 +118,10 @@ class BrokerConfig:
                 raise ConfigError(f"unknown key {name}", _did_you_mean(name))
             parsed[name] = Value(_parse(key, name, Setting(text, origin)), text, origin)
         return BrokerConfig({**self._layers, source: parsed}, self.warnings)
+
+    def with_warning(self, warning: str) -> BrokerConfig:
+        """A copy with one more line for the log of the start."""
+        return BrokerConfig(self._layers, (*self.warnings, warning))
 
     def with_layer(
         self, source: ConfigSource, values: Mapping[str, str], origin: str

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from kbroker.errors import ConfigError
 
 _ENTRY: Final = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:\[\]/]*):(\d{1,5})", re.ASCII)
+ADVERTISED: Final = "advertised.listeners"
 _PORT_MAX: Final = 65_535
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 

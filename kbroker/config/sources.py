@@ -19,6 +19,8 @@ from kbroker.errors import ConfigError, UsageError
 
 PREFIXES: Final = ("KAFKA_", "KBROKER_")  # the later one wins
 FILE_BYTES_MAX: Final = 1_048_576  # a configuration is a few KB; anything larger is another file
+# Names a file of settings, in our image: config/container.py.
+CONTAINER: Final = "KBROKER_CONTAINER"
 
 # Set beside the configuration by images, tools and our own build and tests; never keys.
 _NOT_KEYS: Final = frozenset(
@@ -27,6 +29,8 @@ _NOT_KEYS: Final = frozenset(
         "BOOTSTRAP",
         "CACHE",
         "CLUSTER_ID",
+        "COMMAND_CONFIG",
+        "CONTAINER",
         "DEBUG",
         "GC_LOG_OPTS",
         "HEAP_OPTS",
