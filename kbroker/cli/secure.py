@@ -57,6 +57,7 @@ def command() -> None:
     "--days", type=click.IntRange(1, 3650), default=825, show_default=True,
     help="How long the certificates of brokers are valid.",
 )  # fmt: skip
+@click.option("--once", is_flag=True, help="Leave everything as it is if DIRECTORY has it all.")
 def init(
     directory: str,
     brokers: tuple[str, ...],
@@ -64,6 +65,7 @@ def init(
     user: str,
     password_file: str | None,
     days: int,
+    once: bool,
 ) -> None:
     """Write all that brokers with SASL_SSL and ACLs need into DIRECTORY.
 
@@ -90,6 +92,9 @@ def init(
 
         password = password_of(password_file)
     plan = Plan(place, nodes, zookeeper, user, password, secrets.token_urlsafe(_PASSWORD_BYTES))
+    if once and all(each.exists() for each in plan.paths):
+        say(f"{plan.directory} has everything; nothing is changed")
+        return
     _make(plan, days)
     _print(plan)
 
@@ -122,34 +127,51 @@ def _host_and_port(text: str) -> tuple[str, str]:
 
 
 def _make(plan: Plan, days: int) -> None:
+    """All of it, or nothing: what was written is removed if the users cannot be added."""
+    taken = [each for each in plan.paths if each.exists()]
+    if taken:
+        raise UsageError(f"{taken[0]} is there already", "choose another directory, or remove it")
+    written: list[Path] = []
+    try:
+        _make_files(plan, days, written)
+    except BaseException:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _make_files(plan: Plan, days: int, written: list[Path]) -> None:
     from kbroker.cli import secure_files
     from kbroker.clock import SystemClock
     from kbroker.security.new_certificates import issue, new_authority
 
-    taken = [each for each in plan.paths if each.exists()]
-    if taken:
-        raise UsageError(f"{taken[0]} is there already", "choose another directory, or remove it")
     now_ms = SystemClock().wall_ms()
     authority = new_authority("kbroker authority", days=_AUTHORITY_DAYS, now_ms=now_ms)
     plan.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(plan.authority, authority.certificate, _PUBLIC)
-    _write(plan.authority_key, authority.key_pem, _SECRET)
+    _write(written, plan.authority, authority.certificate, _PUBLIC)
+    _write(written, plan.authority_key, authority.key_pem, _SECRET)
     for node in plan.nodes:
         try:
             made = issue(authority, node.name, hosts=node.names, days=days, now_ms=now_ms)
         except ValueError as error:
             raise UsageError(str(error), "check --broker") from None
-        _write(plan.key_store(node), made.key_store, _SECRET)
-        _write(plan.properties(node), secure_files.broker_text(plan, node).encode(), _SECRET)
-    _write(plan.password_file, plan.password.encode(), _SECRET)
-    _write(plan.java_file, secure_files.java_text(plan).encode(), _SECRET)
-    _write(plan.librdkafka_file, secure_files.librdkafka_text(plan).encode(), _SECRET)
+        _write(written, plan.key_store(node), made.key_store, _SECRET)
+        settings = secure_files.broker_text(plan, node)
+        _write(written, plan.properties(node), settings.encode(), _SECRET)
+    _write(written, plan.password_file, plan.password.encode(), _SECRET)
+    _write(written, plan.java_file, secure_files.java_text(plan).encode(), _SECRET)
     _add_users(plan)
+    # The last file: with all of them there is nothing left to do.
+    _write(written, plan.librdkafka_file, secure_files.librdkafka_text(plan).encode(), _SECRET)
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
+def _write(written: list[Path], path: Path, data: bytes, mode: int) -> None:
     """Never over a file that is there, and never readable for others in between."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    except FileExistsError:  # of another command that runs now
+        raise UsageError(f"{path} is there already", "choose another directory") from None
+    written.append(path)
     with open(descriptor, "wb") as file:
         os.fchmod(file.fileno(), mode)
         file.write(data)
