@@ -1,19 +1,18 @@
-"""deploy/compose.yaml and deploy/Dockerfile: what they say starts a cluster.
+"""The compose files of deploy/: what they say starts one broker and clusters.
 
-There is no Docker here. The services of kbroker are started as processes, with the command of the
-image and the environment of the compose file; only names of hosts, ports and places are others.
+There is no Docker here. The services of kbroker are started as processes, with the command and the
+variables of the image and of the compose file; only names of hosts, ports and places are others.
+The image itself is tested in test_image.py.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,87 +23,136 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.testing.zookeeper.server import ZooKeeperServer
 from lab.ports import free_port
+from release import image
 from tests.clients.agents.driver import eventually as until
 from tests.support.source_tree import ROOT
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 
-COMPOSE = ROOT / "deploy" / "compose.yaml"
-DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
-BROKERS = ("kbroker-1", "kbroker-2", "kbroker-3")
+DEPLOY = ROOT / "deploy"
 STOP_S = 60
+INSIDE_PORT, OUTSIDE_PORT = 19092, 9092
 
 
-def of_the_image(instruction: str) -> list[str]:
-    (words,) = re.findall(rf"^{instruction} (\[.*\])$", DOCKERFILE, re.M)
-    return list(json.loads(words))
+class Services:
+    """The services of a compose file, on this machine."""
 
+    def __init__(self, name: str, directory: Path, zookeeper: str | None) -> None:
+        self.all = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
+        self.names = [each for each in self.all if each.startswith("kbroker")]
+        self.directory = directory
+        self.outside = {each: free_port() for each in self.names}
+        self._inside = {each: free_port() for each in self.names}
+        self._zookeeper = zookeeper
 
-@dataclass
-class Here:
-    """Where what the file names is on this machine."""
+    def here(self, text: str, service: str = "") -> str:
+        """A word of the file, with the names and ports of this machine."""
+        if self._zookeeper is not None:
+            text = text.replace("zookeeper:2181", self._zookeeper)
+        for name in self.names:
+            text = text.replace(f"{name}:{INSIDE_PORT}", f"127.0.0.1:{self._inside[name]}")
+        if service in self.names:
+            text = text.replace(f"://:{INSIDE_PORT}", f"://127.0.0.1:{self._inside[service]}")
+            outside = self.outside[service]
+            text = text.replace(f"://:{OUTSIDE_PORT}", f"://127.0.0.1:{outside}")
+            text = re.sub(r"\blocalhost:\d+", f"localhost:{outside}", text)
+        text = text.replace("/etc/kbroker/durable", str(DEPLOY / "durable"))
+        text = text.replace("/etc/kbroker/secure", str(self.directory / "secure"))
+        own = self.directory / (service if len(self.names) > 1 else "kbroker")
+        return text.replace("/var/lib/kbroker", str(own))
 
-    zookeeper: str
-    inside: dict[str, int] = field(default_factory=lambda: {b: free_port() for b in BROKERS})
-    outside: dict[str, int] = field(default_factory=lambda: {b: free_port() for b in BROKERS})
+    def command(self, service: str) -> list[str]:
+        each = self.all[service]
+        assert each["image"] == f"{image.NAME}:0.1.0" and each["read_only"]
+        words = each.get("command", ["start"])
+        return [sys.executable, "-m", "kbroker", *(self.here(word, service) for word in words)]
 
-    def environment(self, name: str, service: dict[str, Any]) -> dict[str, str]:
-        ((published, container),) = (
+    def environment(self, service: str) -> dict[str, str]:
+        given = self.all[service].get("environment", {})
+        made = {name: self.here(str(text), service) for name, text in given.items()}
+        defaults = self.directory / f"{service}.image.properties"
+        text = (DEPLOY / "image.properties").read_text(encoding="utf-8")
+        defaults.write_text(self.here(text, service))
+        return {
+            **os.environ, "KBROKER_CONTAINER": str(defaults), "KBROKER_ADMIN_LISTENERS": "none",
+            **made,
+        }  # fmt: skip
+
+    def published(self, service: str) -> int:
+        """The port that clients of the machine come to, which is the advertised one, too."""
+        ((port, inner),) = (
             re.fullmatch(r"127\.0\.0\.1:(\d+):(\d+)", each).groups()  # type: ignore[union-attr]
-            for each in service["ports"]
+            for each in self.all[service]["ports"]
         )
-        found = {key: str(value) for key, value in service["environment"].items()}
-        assert found["KBROKER_ZOOKEEPER_CONNECT"] == "zookeeper:2181"
-        found["KBROKER_ZOOKEEPER_CONNECT"] = self.zookeeper
-        listeners = found["KBROKER_LISTENERS"]
-        assert f"OUTSIDE://:{container}" in listeners and "INSIDE://:19092" in listeners
-        found["KBROKER_LISTENERS"] = listeners.replace(
-            "INSIDE://:19092", f"INSIDE://127.0.0.1:{self.inside[name]}"
-        ).replace(f"OUTSIDE://:{container}", f"OUTSIDE://127.0.0.1:{self.outside[name]}")
-        advertised = found["KBROKER_ADVERTISED_LISTENERS"]
-        assert advertised == f"INSIDE://{name}:19092,OUTSIDE://localhost:{published}"
-        found["KBROKER_ADVERTISED_LISTENERS"] = (
-            f"INSIDE://127.0.0.1:{self.inside[name]},OUTSIDE://localhost:{self.outside[name]}"
-        )
-        return found
+        advertised = self.all[service]["environment"]["KBROKER_ADVERTISED_LISTENERS"]
+        assert int(inner) == OUTSIDE_PORT and advertised.endswith(f"OUTSIDE://localhost:{port}")
+        return int(port)
 
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"localhost:{port}" for port in self.outside.values())
 
-def command(data_dir: Path) -> list[str]:
-    places = {
-        "kbroker": [sys.executable, "-m", "kbroker"],
-        "/etc/kbroker/durable.properties": [str(ROOT / "deploy" / "durable.properties")],
-        "/var/lib/kbroker": [str(data_dir)],
-    }
-    words = [*of_the_image("ENTRYPOINT"), *of_the_image("CMD")]
-    assert places.keys() < set(words)
-    assert "COPY deploy/durable.properties /etc/kbroker/durable.properties" in DOCKERFILE
-    return [each for word in words for each in places.get(word, [word])]
+    def run(self, service: str) -> str:
+        """One that ends by itself."""
+        done = subprocess.run(
+            self.command(service), env=self.environment(service), cwd=ROOT, capture_output=True,
+            text=True, timeout=STOP_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, ends: ExitStack) -> list[subprocess.Popen[bytes]]:
+        made = []
+        for name in self.names:
+            log = ends.enter_context((self.directory / f"{name}.log").open("w"))
+            environment = self.environment(name)
+            process = subprocess.Popen(self.command(name), env=environment, cwd=ROOT, stderr=log)
+            made.append(process)
+            ends.callback(process.kill)
+        return made
+
+    def client(self) -> dict[str, Any]:
+        """Settings of librdkafka, with a login if `secure init` has run."""
+        found = sorted(self.directory.rglob("user.password"))
+        if not found:
+            return {"bootstrap.servers": self.bootstrap}
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "admin",
+            "sasl.password": found[0].read_text(),
+            "ssl.ca.location": str(found[0].with_name("ca.pem")),
+        }
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Here]:
-    services = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
-    assert services.keys() == {"zookeeper", *BROKERS}
+def services(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Services]:
     with ExitStack() as ends:
-        here = Here(ends.enter_context(ZooKeeperServer()).connect)
-        processes = []
-        for name in BROKERS:
-            environment = os.environ | here.environment(name, services[name])
-            data_dir = tmp_path / name
-            log = ends.enter_context((tmp_path / f"{name}.log").open("w"))
-            processes.append(
-                subprocess.Popen(command(data_dir), env=environment, cwd=ROOT, stderr=log)
-            )
-            ends.callback(processes[-1].kill)
-        yield here
+        zookeeper = None
+        if request.param != "compose-one.yaml":
+            zookeeper = ends.enter_context(ZooKeeperServer()).connect
+        made = Services(request.param, tmp_path, zookeeper)
+        if "secure" in made.all:
+            assert "kbroker start" in made.run("secure")
+            assert "nothing is changed" in made.run("secure")  # as every later `up` has it
+        processes = made.start(ends)
+        yield made
         for process in processes:
             process.terminate()
-        assert [process.wait(STOP_S) for process in processes] == [0] * len(BROKERS)
+        assert [process.wait(STOP_S) for process in processes] == [0] * len(processes)
 
 
-def test_three_brokers_that_clients_outside_reach(here: Here) -> None:
-    bootstrap = ",".join(f"localhost:{port}" for port in here.outside.values())
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+ALL = pytest.mark.parametrize(
+    "services", ["compose-one.yaml", "compose.yaml", "compose-secure.yaml"], indirect=True
+)
+
+
+@ALL
+def test_clients_outside_reach_every_broker(services: Services) -> None:
+    ports = [services.published(name) for name in services.names]
+    assert ports == list(range(OUTSIDE_PORT, OUTSIDE_PORT + len(ports)))
+    admin = AdminClient(services.client())
 
     def advertised() -> dict[int, int]:
         try:
@@ -113,13 +161,11 @@ def test_three_brokers_that_clients_outside_reach(here: Here) -> None:
             return {}
         return {each.id: each.port for each in brokers.values()}
 
-    wanted = dict(enumerate(here.outside.values(), start=1))
-    until(lambda: advertised() == wanted, "all three are there, by their outer addresses", 60)
-    created = admin.create_topics([NewTopic("orders", 3)])  # three replicas: the durable settings
+    wanted = dict(enumerate(services.outside.values(), start=1))
+    until(lambda: advertised() == wanted, "all are there, by their outer addresses", 60)
+    created = admin.create_topics([NewTopic("orders", 3)])  # as many replicas as brokers
     created["orders"].result(30)
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "enable.idempotence": True}
-    )
+    producer = confluent_kafka.Producer({**services.client(), "enable.idempotence": True})
     failed: list[object] = []
     for number in range(30):
         producer.produce("orders", b"%d" % number, on_delivery=lambda e, _: e and failed.append(e))
@@ -129,4 +175,20 @@ def test_three_brokers_that_clients_outside_reach(here: Here) -> None:
         partitions = admin.list_topics("orders", timeout=10).topics["orders"].partitions
         return [sorted(each.replicas) for each in partitions.values()]
 
-    until(lambda: placed() == [[1, 2, 3]] * 3, "each broker has a replica of each, as all know", 60)
+    until(lambda: placed() == [sorted(wanted)] * 3, "each broker has a replica, as all know", 60)
+    if "secure" in services.all:  # with its variables a command needs no options
+        name = services.names[-1]
+        listed = subprocess.run(
+            [sys.executable, "-m", "kbroker", "topic", "list"], env=services.environment(name),
+            cwd=ROOT, capture_output=True, text=True, timeout=STOP_S,
+        )  # fmt: skip
+        assert "orders" in listed.stdout, listed.stderr
+
+
+def test_a_volume_is_mounted_where_the_image_lets_its_user_write() -> None:
+    own = {name for name, entry in image.own_files().items() if entry.uid == image.USER}
+    for path in DEPLOY.glob("compose*.yaml"):
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for service in document["services"].values():
+            places = [each.split(":", 1)[1].lstrip("/") for each in service.get("volumes", [])]
+            assert service["image"].startswith("zookeeper:") or own.issuperset(places)
