@@ -45,7 +45,7 @@ REQUIREMENTS = import sys, tomllib; \
   print(*(one for one in wanted if not one.startswith("kbroker")), sep="\n")
 
 .DEFAULT_GOAL = help
-.PHONY: help run cluster build wheel wheels unit test tested collected test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak exactly-once parity setup bench walk report lint clean
+.PHONY: help run cluster build wheel wheels image unit test tested collected test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak exactly-once parity setup bench walk report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -67,6 +67,9 @@ wheel: build ## dist/kbroker-*.whl and kbroker_perf-*.whl, of what `make build` 
 
 wheels: $(VENV)/.release ## both for manylinux, x86_64 and aarch64, into dist/release: compiled by zig, audited
 	@$(PY) -m release.wheels --platforms $(ARGS)
+
+image: $(VENV)/.release wheels ## the image for containers, both machines, without an engine: dist/kbroker-image.tar; apt
+	@$(PY) -m release.image $(ARGS)
 
 unit: build $(VENV)/.test ## tests/unit, offline
 	$(PY) -m pytest tests/unit $(ARGS)

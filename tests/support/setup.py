@@ -1,6 +1,6 @@
 """Fetch what the client tests need and the machine lacks: `python -m tests.support.setup`.
 
-Brings kcat, strace, systemd, Chromium and promtool (apt-get, where this process may), Apache
+Brings kcat, strace, systemd, runc, Chromium and promtool (apt-get, where this process may), Apache
 Kafka's jars, ZooKeeper's and those of Spark's connector (Maven), and builds the client programs in
 Go, Rust, JavaScript and Java from their registries (tests/clients/agents/programs.py). Says in one
 line each what is there and what is not, and exits 0 in any case: the tests that miss something name
@@ -130,6 +130,7 @@ LANES: tuple[tuple[Step, ...], ...] = (
         ("kcat", functools.partial(_package, "kcat")),
         ("strace", functools.partial(_package, "strace")),
         ("systemd", functools.partial(_package, "systemd", "systemd-analyze")),
+        ("runc", functools.partial(_package, "runc")),
         ("chromium", functools.partial(_package, browser.PACKAGE)),
         ("promtool", _promtool),
     ),
