@@ -5,13 +5,16 @@ least, and every member has one at least where it subscribes to any. Where there
 than partitions, each partition is with about as many of them; else each is with one member, and all
 have about as many. A member keeps its last target as far as that allows it.
 
+Members that subscribe alike are looked at together, and the one with the fewest partitions is the
+head of a heap: the time is about that of the partitions, of the members and of their last targets.
+
 A pure function; any thread.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -27,51 +30,82 @@ class Subscriber(NamedTuple):
 
 
 def assign(
-    members: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
+    members: Sequence[Subscriber], partitions: Mapping[UUID, Collection[int]]
 ) -> dict[str, dict[UUID, frozenset[int]]]:
-    """By member. Topics without a number of partitions do not exist."""
-    subscribers = Counter(topic for each in members for topic in each.topics)
-    places = [
-        (topic, index)
-        for topic in sorted(subscribers.keys() & partition_counts.keys(), key=lambda id_: id_.bytes)
-        for index in range(partition_counts[topic])
-    ]
+    """By member. `partitions`: those that may be given. Others do not exist, or have no state."""
+    alike: dict[frozenset[UUID], list[int]] = {}
+    for at, each in enumerate(members):
+        alike.setdefault(each.topics, []).append(at)
+    subscribed = frozenset[UUID]().union(*alike)
+    topics = sorted(subscribed & partitions.keys(), key=lambda id_: id_.bytes)
+    # Places and members are numbers from here on, in their order.
+    places = [(topic, index) for topic in topics for index in sorted(partitions[topic])]
+    numbers: dict[UUID, dict[int, int]] = {topic: {} for topic in topics}
+    for number, (topic, index) in enumerate(places):
+        numbers[topic][index] = number
     # How many members a partition is with, and how many partitions a member has, at most.
     shared = max(1, -(-len(members) // max(1, len(places))))
     most = max(1, -(-len(places) * shared // max(1, len(members))))
-    owned: dict[str, set[Place]] = {each.member_id: set() for each in members}
-    sharers: Counter[Place] = Counter()
-    known = set(places)
+    owned: list[list[int]] = [[] for _ in members]
+    sharers = [0] * len(places)
 
-    def give(member: Subscriber, place: Place) -> None:
-        owned[member.member_id].add(place)
-        sharers[place] += 1
+    def give(at: int, number: int) -> None:
+        owned[at].append(number)
+        sharers[number] += 1
 
-    for member in members:
-        for place in _last(member):
-            is_possible = place in known and place[0] in member.topics
-            has_room = len(owned[member.member_id]) < most and sharers[place] < shared
-            if is_possible and has_room:
-                give(member, place)
-    for place in places:
-        if not sharers[place]:
-            able = [each for each in members if place[0] in each.topics]
-            give(min(able, key=lambda each: len(owned[each.member_id])), place)
-    for member in members:
-        able_places = [place for place in places if place[0] in member.topics]
-        if not owned[member.member_id] and able_places:
-            give(member, min(able_places, key=lambda place: sharers[place]))
-    return {member_id: _by_topic(some) for member_id, some in owned.items()}
+    for at, member in enumerate(members):
+        for number in _last(member, numbers):
+            if len(owned[at]) < most and sharers[number] < shared:
+                give(at, number)
+    free = {each: _heap([len(owned[at]) for at in some], some) for each, some in alike.items()}
+    for topic in topics:
+        able = [heap for each, heap in free.items() if topic in each]
+        for number in numbers[topic].values():
+            if not sharers[number]:
+                _, at = min(_least(heap, lambda at: len(owned[at])) for heap in able)
+                give(at, number)
+    for subscribed_to, some in alike.items():
+        idle = [at for at in some if not owned[at]]
+        able_numbers = [
+            n for topic in topics if topic in subscribed_to for n in numbers[topic].values()
+        ]
+        if idle and able_numbers:
+            least = _heap([sharers[n] for n in able_numbers], able_numbers)
+            for at in idle:
+                give(at, _least(least, sharers.__getitem__)[1])
+    return {
+        member.member_id: _by_topic(some, places)
+        for member, some in zip(members, owned, strict=True)
+    }
 
 
-def _last(member: Subscriber) -> Iterator[Place]:
+_Heap = list[tuple[int, int]]  # of a count, and what has it
+
+
+def _heap(counts: Sequence[int], of: Sequence[int]) -> _Heap:
+    heap = list(zip(counts, of, strict=True))
+    heapify(heap)
+    return heap
+
+
+def _least(heap: _Heap, count_of: Callable[[int], int]) -> tuple[int, int]:
+    """The first of those with the lowest count. Counts in the heap may be too low."""
+    while (count := count_of(heap[0][1])) != heap[0][0]:
+        heapreplace(heap, (count, heap[0][1]))
+    return heap[0]
+
+
+def _last(member: Subscriber, numbers: Mapping[UUID, Mapping[int, int]]) -> Iterator[int]:
+    """What it had and may have."""
     for topic, some in sorted(member.target.items(), key=lambda each: each[0].bytes):
-        for index in sorted(some):
-            yield topic, index
+        known = numbers.get(topic)
+        if known is not None and topic in member.topics:
+            yield from (known[index] for index in sorted(some) if index in known)
 
 
-def _by_topic(places: set[Place]) -> dict[UUID, frozenset[int]]:
+def _by_topic(numbers: Sequence[int], places: Sequence[Place]) -> dict[UUID, frozenset[int]]:
     found: dict[UUID, set[int]] = {}
-    for topic, index in places:
+    for number in numbers:
+        topic, index = places[number]
         found.setdefault(topic, set()).add(index)
     return {topic: frozenset(some) for topic, some in found.items()}

@@ -135,15 +135,21 @@ def _lacks(state: ShareGroupState, topics: TopicsSeen) -> bool:
     for target in state.targets.values():
         for topic_id, some in target.items():
             given.setdefault(topic_id, set()).update(some)
-    counts = assignable(state, topics)
-    return any(len(given.get(topic_id, ())) < count for topic_id, count in counts.items())
+    none: frozenset[int] = frozenset()
+    partitions = assignable(state, topics)
+    return any(some - given.get(topic_id, none) for topic_id, some in partitions.items())
 
 
-def assignable(state: ShareGroupState, topics: TopicsSeen) -> dict[UUID, int]:
+def assignable(state: ShareGroupState, topics: TopicsSeen) -> dict[UUID, frozenset[int]]:
     """Partitions of the subscribed topics that have a state, by topic."""
-    counts = topics.partition_counts(state.topics())
-    found = {id_: min(count, state.initialized_count(id_)) for id_, count in counts.items()}
-    return {topic_id: count for topic_id, count in found.items() if count}
+    found: dict[UUID, frozenset[int]] = {}
+    for topic_id, count in topics.partition_counts(state.topics()).items():
+        some = state.state_topics.initialized.get(topic_id, _NO_PARTITIONS).partitions
+        if some and max(some) >= count:
+            some = frozenset(index for index in some if index < count)
+        if some:
+            found[topic_id] = some
+    return found
 
 
 def _next_epoch(draft: Draft, metadata_hash: int) -> None:

@@ -90,15 +90,15 @@ class Question(NamedTuple):
 
     epoch: int
     members: Sequence[Subscriber]
-    partition_counts: Mapping[UUID, int]
+    partitions: Mapping[UUID, frozenset[int]]
 
     @property
     def size(self) -> int:
-        return len(self.members) + sum(self.partition_counts.values())
+        return len(self.members) + sum(map(len, self.partitions.values()))
 
 
 def compute(question: Question) -> Targets:
-    return assign(question.members, question.partition_counts)
+    return assign(question.members, question.partitions)
 
 
 class ShareGroup(RecordSteps[ShareGroupState]):
@@ -245,11 +245,15 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             decisions.assigned(draft, *found, self._around.clock.wall_ms())
 
     def _question(self, topics: TopicsSeen) -> Question:
+        """Members that subscribe alike share one set."""
         state = self._state
-        members = [
-            Subscriber(member_id, topics.ids_of(member.topics), state.target_of(member_id))
-            for member_id, member in state.members.items()
-        ]
+        known: dict[tuple[str, ...], frozenset[UUID]] = {}
+        members = []
+        for member_id, member in state.members.items():
+            ids = known.get(member.topics)
+            if ids is None:
+                ids = known[member.topics] = topics.ids_of(member.topics)
+            members.append(Subscriber(member_id, ids, state.target_of(member_id)))
         return Question(state.epoch, members, decisions.assignable(state, topics))
 
     def _compute_beside(self, question: Question) -> bool:

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any, cast
-from uuid import UUID
 
 from kbroker.coordinator.consumer_group.drafts import AnyChange, DraftOf
 from kbroker.coordinator.consumer_group.images import (
@@ -114,16 +113,6 @@ class ShareGroupState:
     def topics(self) -> set[str]:
         """The names that any member subscribes to."""
         return set(self._named)
-
-    def initialized_count(self, topic_id: UUID) -> int:
-        """How many partitions of the topic have a state, from 0 on without a gap."""
-        some = self.state_topics.initialized.get(topic_id)
-        if some is None:
-            return 0
-        count = len(some.partitions)
-        if some.partitions == frozenset(range(count)):
-            return count
-        return next(index for index in range(count + 1) if index not in some.partitions)
 
     def drop_orphans(self) -> None:
         """After a load: what members have of which there is no record, since it cannot be read."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from kbroker.coordinator.consumer_group.drafts import AnyChange
 from kbroker.coordinator.consumer_group.topics import Topics
 from kbroker.coordinator.share_group import decisions
-from kbroker.coordinator.share_group.images import Kind, MemberImage
+from kbroker.coordinator.share_group.images import (
+    Kind,
+    MemberImage,
+    StateTopics,
+    TopicPartitions,
+)
 from kbroker.coordinator.share_group.state import Draft, ShareGroupState
 from kbroker.metadata.image import ClusterImage
 from tests.unit.coordinator.consumer_group.world import topic_of
@@ -26,3 +31,14 @@ def test_many_topics_begin_in_one_change() -> None:
     begins = draft.state.state_topics.initializing
     assert sorted(some.name for some in begins.values()) == list(names)
     assert {some.partitions for some in begins.values()} == {frozenset({0, 1})}
+
+
+def test_partitions_that_began_are_given_though_others_did_not() -> None:
+    image = ClusterImage().with_topics([topic_of("t", 4), topic_of("u", 1)])
+    state = state_of("t", "u")
+    topic = image.topic("t")
+    assert topic is not None
+    begun = {topic.topic_id: TopicPartitions("t", frozenset({0, 2, 3, 9}))}
+    state.apply(AnyChange(Kind.STATE_TOPICS, "", StateTopics(initialized=begun)))
+    found = decisions.assignable(state, Topics(lambda: image).seen())
+    assert found == {topic.topic_id: frozenset({0, 2, 3})}
