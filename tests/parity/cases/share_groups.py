@@ -9,7 +9,17 @@ from typing import Any
 
 from kbroker.types import ApiKey
 from tests.parity.book import Book
-from tests.parity.cases._groups import delete_groups, describe
+from tests.parity.cases._groups import (
+    commit,
+    delete_groups,
+    delete_offsets,
+    describe,
+    fetch_offsets,
+    heartbeat,
+    join,
+    leave,
+    sync,
+)
 from tests.parity.data import topic
 from tests.parity.requests import build
 from tests.parity.talk import Talk
@@ -93,3 +103,23 @@ def life(talk: Talk) -> None:
     talk.ask(beat(group, "m", -1))
     talk.ask(delete_groups(2, group))
     talk.ask(look(group))
+
+
+@book.case("requests of other protocols")
+def others(talk: Talk) -> None:
+    group, name = talk.name("g"), topic(talk)
+    talk.quietly(beat(group, "m", 0, subscribed_topic_names=[name]))
+    for version in (3, 9):
+        talk.ask(join(version, group))
+        talk.ask(join(version, group, "m"))
+    talk.ask(sync(5, group, 1, "m"))
+    talk.ask(heartbeat(4, group, 1, "m"))
+    talk.ask(leave(5, group, ("m", None)))
+    for version in (2, 8, 9):
+        talk.ask(commit(talk, version, group, (name, {0: 5})))
+        talk.ask(commit(talk, version, group, (name, {0: 5}), generation=1, member="m"))
+    for version in (5, 7, 8, 9):
+        talk.ask(fetch_offsets(talk, version, group, [(name, [0])]))
+        talk.ask(fetch_offsets(talk, version, group))
+    talk.ask(fetch_offsets(talk, 9, group, [(name, [0])], member="m", epoch=2))
+    talk.ask(delete_offsets(group, (name, [0])))
