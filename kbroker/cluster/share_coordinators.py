@@ -19,6 +19,7 @@ from kbroker.coordinator.share.requests import failed
 from kbroker.coordinator.share.wire import OF_KIND, answers_of, encode_request
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import CLIENT_ID
+from kbroker.metadata.features import SHARE_VERSION
 from kbroker.metadata.image import NO_LEADER, SHARE_STATE_TOPIC
 from kbroker.peer.own_login import LoginOf, no_login
 from kbroker.protocol.wire import ProtocolError
@@ -88,7 +89,10 @@ class ShareCoordinators:
         self._peers: Peers | None = None
 
     def coordinator_of(self, key: SharePartition) -> int | None:
-        topic = self._image().topics.get(SHARE_STATE_TOPIC)
+        image = self._image()
+        if not image.features.level(SHARE_VERSION):
+            return None  # no broker coordinates, and the topic is not to be created
+        topic = image.topics.get(SHARE_STATE_TOPIC)
         if topic is None or not topic.partitions:
             self._create_topic()
             return None

@@ -26,6 +26,7 @@ from kbroker.coordinator.share.seams import Outcome, ReadState, Summary
 from kbroker.coordinator.share.wire import OF_KEY, asked_of, response_of
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
+from kbroker.metadata.features import SHARE_VERSION, FinalizedFeatures
 from kbroker.metadata.image import (
     SHARE_STATE_TOPIC,
     BrokerImage,
@@ -87,6 +88,7 @@ class Rig:
         self.leaders = [OTHER, OWN, -1]
         self.brokers = {OTHER: BrokerImage(OTHER, "other", 9093)}
         self.created = 0
+        self.level = 1
         self.own: Any = None
         self.answers: list[Answers] = []
         self.coordinators = ShareCoordinators(
@@ -107,7 +109,8 @@ class Rig:
             topics[SHARE_STATE_TOPIC] = TopicImage(
                 SHARE_STATE_TOPIC, uuid.uuid4(), partitions, {}, True
             )
-        return ClusterImage(brokers=self.brokers, topics=topics)
+        features = FinalizedFeatures(1, {SHARE_VERSION: self.level})
+        return ClusterImage(brokers=self.brokers, topics=topics, features=features)
 
     def submit(self, work: Coroutine[Any, Any, None]) -> Future[None]:
         asyncio.run(work)
@@ -129,6 +132,9 @@ def test_the_coordinator_is_the_leader_of_the_key_s_partition(rig: Rig) -> None:
     assert [rig.coordinators.is_local(node) for node in (OWN, OTHER)] == [True, False]
     assert rig.created == 0
     rig.leaders = []
+    assert rig.coordinators.coordinator_of(KEYS[0]) is None
+    assert rig.created == 1
+    rig.level = 0
     assert rig.coordinators.coordinator_of(KEYS[0]) is None
     assert rig.created == 1
 
