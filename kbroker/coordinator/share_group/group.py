@@ -33,6 +33,7 @@ from kbroker.coordinator.consumer_group.record_steps import (
 )
 from kbroker.coordinator.group.expiration import GroupAge
 from kbroker.coordinator.group.messages import (
+    NO_MEMBER_ID,
     Admission,
     GroupListing,
     JoinAnswer,
@@ -446,8 +447,10 @@ class ShareGroup(RecordSteps[ShareGroupState]):
     # --- the classic protocol, and offsets --------------------------------------------------------
 
     def join(self, asked: JoinAsked, answer: AnswerJoin) -> None:
-        code = ErrorCode.NOT_COORDINATOR if self.lost else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        answer(JoinAnswer(code, asked.member_id))
+        if self.lost:
+            answer(JoinAnswer(ErrorCode.NOT_COORDINATOR, asked.member_id))
+        else:
+            answer(JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER_ID))
 
     def sync(self, asked: SyncAsked, answer: AnswerSync) -> None:
         answer(SyncAnswer(_UNKNOWN))
@@ -462,7 +465,8 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         return Admission(ErrorCode.GROUP_ID_NOT_FOUND)
 
     def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
-        return ErrorCode.GROUP_ID_NOT_FOUND
+        """Its offsets are no committed ones: of those it has none, which is no error."""
+        return _NONE
 
     def readers(self) -> tuple[ErrorCode, frozenset[str] | None]:
         return ErrorCode.GROUP_ID_NOT_FOUND, None

@@ -301,16 +301,17 @@ def test_requests_of_other_protocols_are_refused(world: World) -> None:
     group: Any = world.group
     codes: list[Any] = []
     asked: Any = type("Asked", (), {"member_id": "x"})
-    group.join(asked, lambda answer: codes.append(answer.code))
+    group.join(asked, lambda answer: codes.append((answer.code, answer.member_id)))
     group.sync(asked, lambda answer: codes.append(answer.code))
     group.retire(codes.append)
     group.leave([asked], lambda answer: codes.append(answer.members))
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert codes == [
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL, unknown, ErrorCode.NON_EMPTY_GROUP, (unknown,),
+        (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""), unknown, ErrorCode.NON_EMPTY_GROUP, (unknown,),
     ]  # fmt: skip
     missing = ErrorCode.GROUP_ID_NOT_FOUND
-    assert group.admit_commit(asked).code is group.fetch_error(None, -1) is missing
+    assert group.admit_commit(asked).code is missing
+    assert group.fetch_error(None, -1) is NONE
     assert (group.readers()[0], group.heartbeat("x", None, 1)) == (missing, unknown)
     assert group.listed()[2:] == ("share", "share")
     assert not group.is_empty
