@@ -11,8 +11,8 @@ have one owner all the time, whatever the targets are (`reconciliation.py`). Pur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.coordinator.consumer_group.images import (
     Change,
@@ -25,7 +25,7 @@ from kbroker.coordinator.consumer_group.images import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.consumer_group.state import Draft
+    from kbroker.coordinator.consumer_group.drafts import DraftOf
 
 PART_BYTES: Final = 500_000
 # Of records that are to be one batch, whatever they are.
@@ -39,22 +39,29 @@ _PARTITION_BYTES: Final = 5  # and its epoch, of a byte or two each, or four
 
 
 def parts_of(
-    draft: Draft, group_id: str
-) -> Iterator[tuple[tuple[Change, ...], tuple[Change, ...]]]:
-    """The changes of each part, and what takes them back, in its order."""
+    draft: DraftOf[Any],
+    group_id: str,
+    bytes_of: Callable[[Any], int] | None = None,
+    first: int = Kind.GROUP,
+    few: int = _FEW,
+) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """The changes of each part, and what takes them back, in its order.
+
+    Of groups of another protocol: `bytes_of` says how long about the record of a change is, but for
+    the group's id, and `first` is the kind that comes first. `few` changes are not looked at."""
     changes = draft.changes
     sizes: list[int] = []
-    if len(changes) > _FEW:
-        sizes = [len(group_id) + _bytes(change) for change in changes]
+    if len(changes) > few:
+        sizes = [len(group_id) + (bytes_of or _bytes)(change) for change in changes]
     if sum(sizes) <= PART_BYTES:
         yield changes, draft.undo
         return
-    before: dict[tuple[Kind, str], Change] = {}
+    before: dict[tuple[int, str], Any] = {}
     for undo in reversed(draft.undo):
         before.setdefault((undo.kind, undo.key), undo)
-    part: list[Change] = []
+    part: list[Any] = []
     size = 0
-    in_order = sorted(zip(changes, sizes, strict=True), key=lambda each: _is_later(each[0]))
+    in_order = sorted(zip(changes, sizes, strict=True), key=lambda each: each[0].kind != first)
     for change, bytes_more in in_order:
         if part and size + bytes_more > PART_BYTES:
             yield _with_undo(part, before)
@@ -70,14 +77,9 @@ def fits(records: Iterable[tuple[bytes, bytes | None]]) -> bool:
     return sum(sizes) <= BATCH_BYTES_MAX
 
 
-def _is_later(change: Change) -> bool:
-    """Than the group's epoch."""
-    return change.kind is not Kind.GROUP
-
-
 def _with_undo(
-    part: list[Change], before: dict[tuple[Kind, str], Change]
-) -> tuple[tuple[Change, ...], tuple[Change, ...]]:
+    part: list[Any], before: dict[tuple[int, str], Any]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     undo = [before[change.kind, change.key] for change in reversed(part)]
     return tuple(part), tuple(undo)
 

@@ -22,6 +22,7 @@ from kbroker.coordinator.share_group.group import OnWorker, ShareGroup
 from kbroker.coordinator.share_group.replay import ShareReplay
 from kbroker.coordinator.share_group.settings import ShareSettings
 from kbroker.errors import ErrorCode
+from kbroker.metadata.features import SHARE_VERSION
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -60,6 +61,7 @@ class ShareGroups:
         """`beside` has a job done without a lock, `on_worker` by a thread that may wait for the log
         of a group."""
         self._groups = groups
+        self._image = image
         self._topics = topics
         self._persister = persister
         self._on_worker = on_worker
@@ -88,8 +90,10 @@ class ShareGroups:
         group = self._groups.find(asked.group_id)
         if group is None and asked.epoch == JOINS_EPOCH:
             code, group = self._groups.take(asked.group_id, self._new)
-        if not isinstance(group, ShareGroup):
-            answer(HeartbeatAnswer(code or _NOT_FOUND, _words(asked.group_id, group is not None)))
+        if code:
+            answer(HeartbeatAnswer(code))
+        elif not isinstance(group, ShareGroup):
+            answer(HeartbeatAnswer(_NOT_FOUND, _words(asked.group_id, group is not None)))
         elif asked.epoch < JOINS_EPOCH:
             group.part(asked, answer)
         else:
@@ -103,7 +107,12 @@ class ShareGroups:
             self._persister,
             self._settings.retry_ms,
             self._on_worker,
+            self._has_states,
         )
+
+    def _has_states(self) -> bool:
+        """Whether share coordinators serve: without them there is nothing to ask."""
+        return self._image().features.level(SHARE_VERSION) > 0
 
     # --- tools ---
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from kbroker.coordinator.consumer_group.decisions import Outcome
+from kbroker.coordinator.consumer_group.decisions import EPOCH_MAX, Outcome
 from kbroker.coordinator.consumer_group.images import (
     JOINS_EPOCH,
     GroupImage,
@@ -153,7 +153,22 @@ def assignable(state: ShareGroupState, topics: TopicsSeen) -> dict[UUID, frozens
 
 
 def _next_epoch(draft: Draft, metadata_hash: int) -> None:
+    if draft.state.epoch >= EPOCH_MAX:
+        _begin_epochs_again(draft)
     draft.put(Kind.GROUP, "", GroupImage(draft.state.epoch + 1, metadata_hash))
+
+
+def _begin_epochs_again(draft: Draft) -> None:
+    """The last epoch that a message can say is followed by the first ones, as in a consumer group.
+    Members have what they had; with the epochs of before they are fenced, and join again."""
+    state = draft.state
+    draft.put(Kind.GROUP, "", GroupImage(_FIRST_EPOCH, state.metadata_hash))
+    if state.target_epoch is not None:
+        again = TargetEpoch(_FIRST_EPOCH, state.target_epoch.timestamp_ms)
+        draft.put(Kind.TARGET_EPOCH, "", again)
+    for member_id, current in list(state.current.items()):
+        epoch = min(current.epoch, _FIRST_EPOCH)
+        draft.put(Kind.CURRENT, member_id, CurrentImage(epoch, -1, current.assigned))
 
 
 def _moved(
@@ -176,9 +191,9 @@ def _moved(
 
 
 def assigned(draft: Draft, epoch: int, targets: Mapping[str, Partitions], now_ms: int) -> bool:
-    """The target of a group's epoch; False: a later one is there."""
+    """The target of a group's epoch; False: a later one is there, or epochs have begun again."""
     state = draft.state
-    if epoch <= state.assignment_epoch or not state.members:
+    if not state.assignment_epoch < epoch <= state.epoch or not state.members:
         return False
     for member_id in state.members:
         target = targets.get(member_id, {})
@@ -283,3 +298,9 @@ def removal_begins(draft: Draft, topics: TopicsSeen) -> list[tuple[UUID, int]]:
 def _put_topics(draft: Draft, after: StateTopics) -> None:
     if after != draft.state.state_topics:
         draft.put(Kind.STATE_TOPICS, "", after)
+
+
+def topics_again(draft: Draft) -> None:
+    """The same record: when the followers have it, no other broker coordinates this group, and what
+    a group of this id before has left may be deleted."""
+    draft.put(Kind.STATE_TOPICS, "", draft.state.state_topics)

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from kbroker.coordinator.consumer_group.assignments import Assigner, Targets
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, Refused
+from kbroker.coordinator.consumer_group.parts import parts_of
 from kbroker.coordinator.consumer_group.quick import CHANGES_FOR_MS, QUICK_MS
 from kbroker.coordinator.consumer_group.record_steps import (
     FAILED,
@@ -55,7 +56,7 @@ from kbroker.coordinator.share_group.questions import (
     has_no_state,
     wanted,
 )
-from kbroker.coordinator.share_group.records import records_of
+from kbroker.coordinator.share_group.records import record_bytes, records_of
 from kbroker.coordinator.share_group.state import Draft, ShareGroupLabel, ShareGroupState
 from kbroker.errors import ErrorCode
 from kbroker.once import once
@@ -106,8 +107,8 @@ class ShareGroup(RecordSteps[ShareGroupState]):
     """See the module."""
 
     __slots__ = (
-        "_assigner", "_begins", "_begins_ms", "_changed_ms", "_joined_ms", "_on_worker",
-        "_persister", "_questions", "_retry_ms", "_states_changed",
+        "_assigner", "_begins", "_begins_ms", "_changed_ms", "_has_states", "_joined_ms",
+        "_on_worker", "_persister", "_questions", "_retry_ms", "_states_changed",
     )  # fmt: skip
 
     def __init__(
@@ -118,12 +119,15 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         persister: Callable[[], Persister],
         retry_ms: Callable[[], int],
         on_worker: OnWorker,
+        has_states: Callable[[], bool],
     ) -> None:
         """`retry_ms`: before a share-partition is asked for again of which no answer has come.
-        `on_worker` has something done by a thread that may wait for the log of this group."""
+        `on_worker` has something done by a thread that may wait for the log of this group.
+        `has_states`: whether share coordinators are there to be asked."""
         super().__init__(group_id, around, incarnation)
         self._persister = persister
         self._on_worker = on_worker
+        self._has_states = has_states
         self._retry_ms = retry_ms
         self._changed_ms = self._joined_ms = -CHANGES_FOR_MS
         self._assigner = Assigner(around.clock, self._compute_beside, compute)
@@ -141,8 +145,8 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         return Draft(self._state)
 
     def _parts(self, draft: Draft) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-        """A share group has few members (`group.share.max.size`): its drafts are one batch."""
-        yield draft.changes, draft.undo
+        """A few records may be large ones: of members that have many partitions."""
+        yield from parts_of(draft, self.group_id, record_bytes, first=Kind.GROUP, few=1)
 
     def _records(self, changes: Iterable[Any]) -> list[Record]:
         return records_of(self.group_id, changes)
@@ -303,6 +307,8 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             if begins:
                 self._begins = False
                 decisions.begin_states(draft, topics)
+            if came.is_fenced:
+                decisions.topics_again(draft)
             if draft.changes:
                 self._has_changed()
             questions.extend(wanted(draft.state.state_topics, topics))
@@ -329,16 +335,19 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             kept = self._state.state_topics
             left = [each for each in questions if each.is_wanted(kept)]
             for each in self._questions.next(left, now_ms, self._retry_ms()):
-                self._outbox.add(partial(self._ask_one, each, epoch))
+                is_fenced = self._questions.is_fenced(each)
+                self._outbox.add(partial(self._ask_one, each, epoch, is_fenced=is_fenced))
         self._outbox.run()
 
-    def _ask_one(self, question: StateQuestion, epoch: int) -> None:
+    def _ask_one(self, question: StateQuestion, epoch: int, *, is_fenced: bool) -> None:
         if self.lost:
             return
         key = SharePartition(self.group_id, question.topic_id, question.partition)
         if question.deletes:
             self._persister().delete(key, partial(self._came, question))
         else:
+            if is_fenced:
+                self._persister().delete(key, _no_answer)
             self._persister().initialize(key, epoch, NO_START, partial(self._came, question))
 
     def _came(self, question: StateQuestion, outcome: Outcome) -> None:
@@ -392,7 +401,7 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         state is gone."""
         answered = once(done)
         delete_group = partial(super()._delete, answered, unless, gone)
-        if self._has_members() or self.lost:
+        if self._has_members() or self.lost or not self._has_states():
             delete_group()
             return
         places: list[tuple[UUID, int]] = []
@@ -519,3 +528,7 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             return Description(
                 self.group_id, state.label, state.epoch, state.assignment_epoch, SIMPLE, members
             )
+
+
+def _no_answer(outcome: Outcome) -> None:
+    """The next question is asked all the same."""

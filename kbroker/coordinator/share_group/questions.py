@@ -47,11 +47,12 @@ class StateQuestion(NamedTuple):
 
 
 class Came(NamedTuple):
-    """`deleted`: all of topics of which others are still to be deleted. `failed`: how many by
-    code."""
+    """`deleted`: all of topics of which others are still to be deleted. `is_fenced`: some state is
+    of a group that had this id before. `failed`: how many by code."""
 
     begun: Indexes
     deleted: Indexes
+    is_fenced: bool
     failed: Mapping[ErrorCode, int]
 
 
@@ -80,7 +81,7 @@ class StateQuestions:
     """See the module. Times are monotonic."""
 
     __slots__ = (
-        "_asked_ms", "_begun", "_came_ms", "_deleted", "_failed", "_next_ms", "_pauses",
+        "_asked_ms", "_begun", "_came_ms", "_deleted", "_failed", "_fenced", "_next_ms", "_pauses",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -88,6 +89,7 @@ class StateQuestions:
         self._pauses: dict[StateQuestion, _Pause] = {}  # those that failed
         self._begun: set[StateQuestion] = set()
         self._deleted: set[StateQuestion] = set()
+        self._fenced: set[StateQuestion] = set()
         self._failed: Counter[ErrorCode] = Counter()
         self._came_ms: int | None = None  # the first that is not taken
         self._next_ms: int | None = None  # when there is something to ask; None: nothing is wanted
@@ -105,6 +107,7 @@ class StateQuestions:
         }
         self._pauses = {each: pause for each, pause in self._pauses.items() if each in known}
         self._deleted &= known
+        self._fenced &= known
         found: list[StateQuestion] = []
         times: list[int] = [asked_ms + lost_ms for asked_ms in self._asked_ms.values()]
         for each in questions:
@@ -133,15 +136,24 @@ class StateQuestions:
         is_good = has_no_state(outcome) if question.deletes else not outcome.code
         if is_good:
             self._pauses.pop(question, None)
+            self._fenced.discard(question)
             (self._deleted if question.deletes else self._begun).add(question)
-        else:
-            self._failed[outcome.code] += 1
-            before = self._pauses.get(question)
-            pause_ms = PAUSE_MS if before is None else min(2 * before.ms, pause_ms_max)
-            self._pauses[question] = _Pause(now_ms + pause_ms, pause_ms)
-            at_ms = now_ms + pause_ms
-            self._next_ms = at_ms if self._next_ms is None else min(self._next_ms, at_ms)
+            return not self._asked_ms
+        self._failed[outcome.code] += 1
+        if outcome.code is ErrorCode.FENCED_STATE_EPOCH and question not in self._fenced:
+            self._fenced.add(question)
+            return not self._asked_ms
+        before = self._pauses.get(question)
+        pause_ms = PAUSE_MS if before is None else min(2 * before.ms, pause_ms_max)
+        self._pauses[question] = _Pause(now_ms + pause_ms, pause_ms)
+        at_ms = now_ms + pause_ms
+        self._next_ms = at_ms if self._next_ms is None else min(self._next_ms, at_ms)
         return not self._asked_ms
+
+    def is_fenced(self, question: StateQuestion) -> bool:
+        """Whether there is a state of a later epoch than the group's: it is of a group that had
+        this id before, and that was deleted while its question was on the way."""
+        return question in self._fenced
 
     def is_due(self, now_ms: int) -> bool:
         """Whether there is something to take, or to ask. While others are under way, what came
@@ -152,7 +164,8 @@ class StateQuestions:
 
     def take(self) -> Came:
         """What came since the last time."""
-        came = Came(_by_topic(self._begun), _by_topic(self._deleted), dict(self._failed))
+        deleted, is_fenced = _by_topic(self._deleted), bool(self._fenced)
+        came = Came(_by_topic(self._begun), deleted, is_fenced, dict(self._failed))
         self._begun.clear()
         self._failed.clear()
         self._came_ms = None

@@ -53,6 +53,7 @@ from kbroker.protocol.wire import ProtocolError
 VALUE_VERSION: Final = 0
 
 _VERSION: Final = struct.Struct(">h")
+_BESIDE_BYTES: Final = 20  # of a record, around its key and value
 _VALUE_PREFIX: Final = _VERSION.pack(VALUE_VERSION)
 _WITH_MEMBER: Final = frozenset({Kind.MEMBER, Kind.TARGET, Kind.CURRENT})
 
@@ -152,6 +153,12 @@ def records_of(group_id: str, changes: Iterable[AnyChange]) -> list[tuple[bytes,
     return [record_of(group_id, change) for change in changes]
 
 
+def record_bytes(change: AnyChange) -> int:
+    """How long its record is, but for the group's id."""
+    key, value = record_of("", change)
+    return len(key) + len(value or b"") + _BESIDE_BYTES
+
+
 def _kind_of(key: bytes) -> Kind | None:
     (version,) = _VERSION.unpack_from(key)
     return Kind(version) if Kind.MEMBER <= version <= Kind.STATE_TOPICS else None
@@ -180,8 +187,8 @@ def change_of(key: RecordKey, value: bytes | None) -> AnyChange:
     """What a record says. RecordError: it cannot be read."""
     if value is None:
         return AnyChange(key.kind, key.member_id, None)
-    if len(value) < _VERSION.size or _VERSION.unpack_from(value)[0] != VALUE_VERSION:
-        raise RecordError("the value of a share group: of a version that is not known")
+    if len(value) < _VERSION.size or _VERSION.unpack_from(value)[0] < VALUE_VERSION:
+        raise RecordError("the value of a share group: of a version below 0")
     try:
         stored = _VALUES[key.kind].decode(value[_VERSION.size :], VALUE_VERSION)
     except ProtocolError as error:

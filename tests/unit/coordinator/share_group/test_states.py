@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.coordinator.consumer_group import parts
 from kbroker.coordinator.consumer_group.drafts import AnyChange
 from kbroker.coordinator.share_group.images import Kind, StateTopics
 from kbroker.coordinator.share_group.questions import PAUSE_MS, UNDER_WAY_MAX
@@ -217,3 +218,85 @@ def test_topics_that_go_are_asked_for_no_more(world: World) -> None:
     world.beat("a", 2)
     assert not world.persister.asked
     assert not world.group._questions._pauses
+
+
+def test_a_state_of_a_group_before_goes_and_another_one_begins(world: World) -> None:
+    """Not before the log says that no other broker coordinates this group."""
+    world.join()
+    world.persister.codes[1] = ErrorCode.FENCED_STATE_EPOCH
+    world.log.holds = True
+    world.persister.answer()
+    assert not world.persister.asked
+    world.log.release()
+    assert [(each.name, each.key.partition) for each in world.persister.take()] == [
+        ("delete", 1), ("initialize", 1),
+    ]  # fmt: skip
+
+
+def test_a_state_that_stays_fenced_is_asked_for_after_a_pause(world: World) -> None:
+    world.join()
+    for _ in range(2):
+        world.persister.answer(ErrorCode.FENCED_STATE_EPOCH)
+    assert not world.persister.asked
+    world.elapse(PAUSE_MS)
+    world.beat("a", 2)
+    assert [name for name, _ in world.persister.answer()] == ["delete", "initialize"] * 3
+    assert begun(world) == 3
+    assert not world.group._questions._fenced
+
+
+def test_a_group_goes_without_share_coordinators(world: World) -> None:
+    world.persister.at_once = True
+    world.join()
+    world.settle("a", 2)
+    world.beat("a", -1)
+    world.has_states = False
+    codes: list[ErrorCode] = []
+    world.group.delete(codes.append, unless=lambda: False, gone=lambda: None)
+    assert codes == [NONE]
+    assert not world.persister.asked
+
+
+def test_a_large_draft_is_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART_BYTES", 600)
+    world = World()
+    world.create(topic_of("t", 300))
+    world.persister.at_once = True
+    names = [f"m{number}" for number in range(4)]
+    for name in names:
+        world.join(name)
+    for name in names * 2:
+        world.settle(name, world.group._state.current_of(name).epoch)
+    batches = world.log.batches
+    assert max(map(len, batches)) > 1
+    assert all(len(batch) == 1 or size_of(batch) <= 800 for batch in batches)
+    state = world.group._state.values()
+    world.fail_over()
+    assert world.group._state.values() == state
+
+
+def test_of_a_draft_in_parts_a_first_part_may_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.create(topic_of("t", 300))
+    world.persister.at_once = True
+    for name in ("a", "b"):
+        world.join(name)
+    for name in ("a", "b", "a"):
+        world.settle(name, world.group._state.current_of(name).epoch)
+    monkeypatch.setattr(parts, "PART_BYTES", 100)
+    seen: list[int] = []
+
+    def refuses(records: Any) -> ErrorCode:
+        seen.append(1)
+        return TOO_LARGE if len(seen) == 2 else NONE
+
+    world.log.refuses_batch = refuses
+    assert world.join("c").code is TOO_LARGE
+    state = world.group._state.values()
+    world.fail_over()
+    assert world.group._state.values() == state
+    assert world.join("c").code is NONE
+
+
+def size_of(batch: Any) -> int:
+    return sum(len(key) + len(value or b"") for key, value in batch)

@@ -1,0 +1,86 @@
+"""The door to share groups: what a client is answered where there is no group of its."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker import limits
+from kbroker.config import BrokerConfig
+from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer
+from kbroker.coordinator.consumer_group.topics import Topics
+from kbroker.coordinator.share_group.coordinator import ShareGroups
+from kbroker.coordinator.share_group.messages import HeartbeatAsked
+from kbroker.errors import ErrorCode
+from kbroker.metadata.image import ClusterImage
+from tests.unit.coordinator.consumer_group.world import Log
+from tests.unit.coordinator.group.world import GROUP, Answer
+from tests.unit.coordinator.group.world import World as ClassicWorld
+from tests.unit.coordinator.share_group.world import FakePersister
+
+CONFIG = BrokerConfig.load(None, {}, [])
+
+
+class World(ClassicWorld):
+    """A coordinator with classic groups and share groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = Log()
+        self.topics = Topics(ClusterImage)
+        persister: Any = FakePersister()
+        self.shares = ShareGroups(
+            lambda: CONFIG,
+            self.clock,
+            self.timer.call_later,
+            self.log,  # type: ignore[arg-type]
+            self.view,
+            self.coordinator,
+            ClusterImage,
+            self.topics,
+            lambda job: bool(job()) or True,
+            lambda: persister,
+            lambda group_id, call: call(),
+        )
+
+    def beat(self, group_id: str, epoch: int = 0) -> HeartbeatAnswer:
+        answer: Answer[Any] = Answer()
+        asked = HeartbeatAsked(group_id, "m", epoch, None, ("t",), "client", "/host")
+        self.shares.heartbeat(asked, answer)
+        found = answer.got
+        assert isinstance(found, HeartbeatAnswer)
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_group_of_another_kind_is_none(world: World) -> None:
+    world.stable()
+    found = world.beat(GROUP)
+    assert found.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert found.message == f"Group {GROUP} is not a share group."
+    assert world.beat("other", 3).message == "Group other not found."
+
+
+def test_an_error_has_no_words_about_another_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GROUPS_MAX", 0)
+    assert world.beat("g") == HeartbeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert world.beat("g" * 40_000) == HeartbeatAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def test_a_group_goes_where_the_level_has_no_share_coordinators(world: World) -> None:
+    """As after a downgrade: its id is free again."""
+    assert world.beat("g").epoch == 2
+    assert world.shares.describe("g")
+    asked = HeartbeatAsked("g", "m", -1, None, None, "client", "/host")
+    world.shares.heartbeat(asked, Answer[Any]())
+    codes: list[ErrorCode] = []
+    world.coordinator.delete("g", codes.append)
+    assert codes == [ErrorCode.NONE]
+    assert world.coordinator.find("g") is None
