@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.coordinator.consumer_group.images import Change, Kind
-from kbroker.coordinator.consumer_group.records import change_of
+from kbroker.coordinator.consumer_group.records import change_of, records_of
 from kbroker.coordinator.consumer_group.state import GroupState
 from kbroker.coordinator.group.consumer_records import decode_key
 
@@ -27,12 +27,14 @@ class ConsumerReplay:
     def __init__(self, load: Callable[[Mapping[str, GroupState]], object]) -> None:
         self._load = load
         self._states: dict[str, GroupState] = {}
+        self._offsets: dict[str, int] = {}
 
     def record(self, record: Record) -> bool:
         key = decode_key(record.key)
         if key is None:
             return False
         self.apply(key.group_id, change_of(key, record.value))
+        self._offsets[key.group_id] = record.offset
         return True
 
     def apply(self, group_id: str, change: Change) -> None:
@@ -55,3 +57,14 @@ class ConsumerReplay:
 
     def loaded(self) -> None:
         self._load(self.states)
+
+    # --- where a group of another kind has the id -------------------------------------------------
+
+    @property
+    def last_offsets(self) -> Mapping[str, int]:
+        """Of the last record of each group that is there."""
+        return {id_: self._offsets[id_] for id_, state in self._states.items() if state.exists}
+
+    def leave_out(self, group_id: str) -> list[tuple[bytes, bytes | None]]:
+        """The group is not to be there; the tombstones of its records."""
+        return records_of(group_id, self._states.pop(group_id).tombstones())

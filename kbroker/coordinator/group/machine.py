@@ -13,21 +13,25 @@ topic still, and whose topic was deleted before its marker came, is removed with
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.group.group_records import (
     RecordError,
     decode_group,
+    group_key,
     group_of_key,
     is_of_a_consumer_group,
     is_of_a_share_group,
 )
+from kbroker.coordinator.group.kinds import LoadOfKind, settle
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.limits import LOG_GROUP_LINES_MAX
 from kbroker.log_lines import LogLines
 from kbroker.metadata.image import OFFSETS_TOPIC
+from kbroker.outside_text import printable
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group._groups import CommittedOffset, ShardStatistics
@@ -40,6 +44,10 @@ logger: Final = logging.getLogger("kbroker.groups")
 lines: Final = LogLines(logger, lines_max=LOG_GROUP_LINES_MAX)
 
 NO_TOPIC_ID: Final = bytes(16)  # no topic has it
+# In one batch, when records of a group are removed whose id another one has.
+TOMBSTONES_MAX: Final = 500
+# A group id, the group that has it, and tombstones of the other one.
+Superseded = tuple[str, object | None, list[tuple[bytes, bytes | None]]]
 # Group, topic, partition and topic id of an offset that a transaction has committed.
 Pending = tuple[str, str, int, bytes | None]
 
@@ -60,6 +68,8 @@ class Table(Protocol):
 
     def pending_groups(self, partition: int) -> set[str]: ...
 
+    def append(self, partition: int, records: Sequence[tuple[bytes, bytes | None]]) -> int: ...
+
     def offsets_of_others(
         self, partition: int, topic_id_of: Callable[[str], bytes | None]
     ) -> list[tuple[str, list[CommittedOffset]]]: ...
@@ -73,7 +83,7 @@ class Table(Protocol):
     ) -> int: ...
 
 
-class OtherReplay(Protocol):
+class OtherReplay(LoadOfKind, Protocol):
     """One load of groups of another kind."""
 
     def record(self, record: Record) -> bool:
@@ -95,6 +105,8 @@ class Groups(Protocol):
 
     def ensure_group(self, group_id: str) -> None: ...
 
+    def find(self, group_id: str) -> object | None: ...
+
     def unload(self, lost: Callable[[str], bool]) -> object: ...
 
 
@@ -114,6 +126,8 @@ class GroupMachine:
         self._topic_id_of = topic_id_of
         self._groups: Groups | None = None
         self._others: Sequence[Others] = ()
+        # By partition, from its load on: what is to be removed of groups whose ids others have.
+        self._superseded: dict[int, list[Superseded]] = {}
 
     def attach(
         self,
@@ -132,10 +146,26 @@ class GroupMachine:
         return self._groups
 
     def replay(self, partition: int) -> GroupReplay:
-        return GroupReplay(self._table, self._attached(), partition, self._others)
+        self._superseded.pop(partition, None)
+        superseded = partial(self._superseded.__setitem__, partition)
+        return GroupReplay(self._table, self._attached(), partition, self._others, superseded)
 
     def active(self, partition: int) -> None:
+        for each in self._superseded.pop(partition, ()):
+            self._remove_superseded(partition, each)
         self._forget_others(partition)
+
+    def _remove_superseded(self, partition: int, superseded: Superseded) -> None:
+        group_id, stays, tombstones = superseded
+        for first in range(0, len(tombstones), TOMBSTONES_MAX):
+            if self._attached().find(group_id) is not stays:
+                return  # the id is that of a later group, perhaps of this kind
+            code = self._table.append(partition, tombstones[first : first + TOMBSTONES_MAX])
+            if code:
+                message = "records of another group with the id %s stay: %s"
+                name = ErrorCode(code).name
+                lines.write(logging.WARNING, "not removed", message, printable(group_id), name)
+                return
 
     def unloaded(self, partitions: frozenset[int], count: int) -> None:
         self._attached().unload(lambda group_id: partition_for(group_id, count) in partitions)
@@ -227,11 +257,14 @@ class GroupReplay:
         groups: Groups,
         partition: int,
         others: Sequence[Others] = (),
+        superseded: Callable[[list[Superseded]], object] = lambda found: None,
     ) -> None:
         self._table = table
         self._groups = groups
         self._partition = partition
+        self._superseded = superseded
         self._values: dict[str, bytes] = {}
+        self._offsets: dict[str, int] = {}
         self._make_others = others
         self._others: dict[MakeReplay, OtherReplay] = {}
 
@@ -251,6 +284,7 @@ class GroupReplay:
             self._values.pop(group_id, None)
         else:
             self._values[group_id] = record.value
+            self._offsets[group_id] = record.offset
 
     def _record_of_another(self, record: Record) -> None:
         """Of a group of another kind; one that this broker does not have is passed over."""
@@ -262,14 +296,31 @@ class GroupReplay:
 
     def loaded(self) -> None:
         name = f"{OFFSETS_TOPIC}-{self._partition}"
-        images = _images(self._values, name)
-        self._groups.load(images)
+        classic = _ClassicLoad(_images(self._values, name), self._offsets)
+        gone = list(settle([classic, *self._others.values()]))
+        self._groups.load(list(classic.images.values()))
         for others in self._others.values():
             others.loaded()
-        logger.debug("loaded %s: %d groups", name, len(images))
+        for group_id, _ in gone:
+            message = "%s has two groups with the id %s, of different kinds: the later one stays"
+            lines.write(logging.WARNING, "two kinds", message, name, printable(group_id))
+        self._superseded([(id_, self._groups.find(id_), records) for id_, records in gone])
+        logger.debug("loaded %s: %d groups", name, len(classic.images))
         with_offsets = {*self._table.groups(self._partition)}
         for group_id in with_offsets | self._table.pending_groups(self._partition):
             self._groups.ensure_group(group_id)
+
+
+class _ClassicLoad:
+    """The classic groups that can be read."""
+
+    def __init__(self, images: Sequence[GroupImage], offsets: Mapping[str, int]) -> None:
+        self.images = {image.group_id: image for image in images}
+        self.last_offsets = {group_id: offsets[group_id] for group_id in self.images}
+
+    def leave_out(self, group_id: str) -> list[tuple[bytes, bytes | None]]:
+        del self.images[group_id]
+        return [(group_key(group_id), None)]
 
 
 def _images(values: dict[str, bytes], name: str) -> list[GroupImage]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.coordinator.share_group.images import Kind
-from kbroker.coordinator.share_group.records import change_of, decode_key
+from kbroker.coordinator.share_group.records import change_of, decode_key, records_of
 from kbroker.coordinator.share_group.state import ShareGroupState
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class ShareReplay:
     def __init__(self, load: Callable[[Mapping[str, ShareGroupState]], object]) -> None:
         self._load = load
         self._states: dict[str, ShareGroupState] = {}
+        self._offsets: dict[str, int] = {}
 
     def record(self, record: Record) -> bool:
         key = decode_key(record.key)
@@ -38,6 +39,7 @@ class ShareReplay:
                 return True
             state = self._states[key.group_id] = ShareGroupState()
         state.apply(change)
+        self._offsets[key.group_id] = record.offset
         if change.kind == Kind.GROUP and change.value is None:
             del self._states[key.group_id]
         return True
@@ -47,3 +49,14 @@ class ShareReplay:
         for state in found.values():
             state.drop_orphans()
         self._load(found)
+
+    # --- where a group of another kind has the id -------------------------------------------------
+
+    @property
+    def last_offsets(self) -> Mapping[str, int]:
+        """Of the last record of each group that is there."""
+        return {id_: self._offsets[id_] for id_, state in self._states.items() if state.exists}
+
+    def leave_out(self, group_id: str) -> list[tuple[bytes, bytes | None]]:
+        """The group is not to be there; the tombstones of its records."""
+        return records_of(group_id, self._states.pop(group_id).tombstones())

@@ -28,10 +28,8 @@ from tests.support.record_batches import build_batch
 from tests.unit.coordinator.tables import Listener
 from tests.unit.net.harness import eventually
 
-COUNT = 4
-TOPIC_ID = uuid.UUID(int=0x42)
-ORDERS, OTHER_ORDERS = uuid.UUID(int=0x43), uuid.UUID(int=0x44)
-NODE, ELSEWHERE = 1, 2
+TOPIC_ID, ORDERS, OTHER_ORDERS = (uuid.UUID(int=each) for each in (0x42, 0x43, 0x44))
+COUNT, NODE, ELSEWHERE = 4, 1, 2
 MEMBER = MemberImage("m-1", "i-1", "c", "/127.0.0.1", 60_000, 45_000, b"sub", b"assigned")
 
 # A log that an Apache Kafka 4.3.0 wrote for a group with one static member that committed three
@@ -59,6 +57,8 @@ class Groups:
     def __init__(self) -> None:
         self.loaded: list[GroupImage] = []
         self.ensured: list[str] = []
+        self.others: dict[str, object] = {}  # of other kinds
+        self.find = self.others.get
         self.lost: list[Callable[[str], bool]] = []
 
     def load(self, images: Sequence[GroupImage]) -> None:
