@@ -1,10 +1,10 @@
 """One share group: the requests, timers and results that reach it.
 
 Place in the flow: the coordinator finds the group; a public method here has a step of it taken
-(`consumer_group/record_steps.py`), which decides with `decisions.py`. After a heartbeat the share-
-partitions that are to have a state are asked of the persister; where it has them they come back as
-a step, and the next heartbeat finds a target with them. One that fails is asked for again by a
-heartbeat after `group.share.initialize.retry.interval.ms`, or at once after a load.
+(`consumer_group/record_steps.py`), which decides with `decisions.py`. States of share-partitions
+begin in a step after the answer to a heartbeat, and are asked of the persister (`questions.py`);
+what came is another step, and the next heartbeat finds a target with it. The persister's thread
+writes nothing: it hands over to a worker of the group's log.
 
 A share group commits no offsets, and has no member of the classic protocol; it stays while it is
 empty, until it is deleted, for its share-partitions' states are worth keeping.
@@ -107,8 +107,9 @@ class ShareGroup(RecordSteps[ShareGroupState]):
     """See the module."""
 
     __slots__ = (
-        "_assigner", "_begins", "_begins_ms", "_changed_ms", "_has_states", "_joined_ms",
-        "_on_worker", "_persister", "_questions", "_retry_ms", "_states_changed",
+        "_asked_epoch", "_asked_step", "_assigner", "_begins", "_begins_ms", "_changed_ms",
+        "_has_states", "_joined_ms",
+        "_on_worker", "_persister", "_questions", "_retry_ms", "_states_changed", "_step_count",
     )  # fmt: skip
 
     def __init__(
@@ -132,6 +133,8 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         self._changed_ms = self._joined_ms = -CHANGES_FOR_MS
         self._assigner = Assigner(around.clock, self._compute_beside, compute)
         self._questions = StateQuestions()
+        # Steps that have found out what is wanted; the last one of them that has asked.
+        self._step_count = self._asked_step = self._asked_epoch = 0
         self._begins = False  # states are perhaps to begin, from this time on
         self._begins_ms = 0
         self._states_changed = True  # since the last heartbeat
@@ -297,10 +300,11 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             if self.lost or self._deleting or not (begins or self._questions.is_due(now_ms)):
                 return
         questions: list[StateQuestion] = []
-        epoch = 0
+        step = epoch = 0
 
         def decide(draft: Draft) -> None:
-            nonlocal epoch
+            nonlocal step, epoch
+            step = self._step_count = self._step_count + 1
             topics = self._around.topics.seen()
             came = self._questions.take()
             decisions.states_came(draft, came.begun, came.deleted, topics)
@@ -321,23 +325,29 @@ class ShareGroup(RecordSteps[ShareGroupState]):
                     self._begins = True
                     self._begins_ms = self._around.clock.monotonic_ms() + PAUSE_MS
             else:
-                self._ask(questions, epoch)
+                self._ask(step, questions, epoch)
 
         self._run(decide, decided, "the states of share-partitions")
 
-    def _ask(self, questions: Sequence[StateQuestion], epoch: int) -> None:
-        """Those that are still wanted, and not under way. They go in the order of the steps: none
-        comes after the deletion of the group."""
+    def _ask(self, step: int, questions: Sequence[StateQuestion], epoch: int) -> None:
+        """What this step has found wanted, unless a later one has asked already."""
         now_ms = self._around.clock.monotonic_ms()
         with self.lock:
-            if self.lost or self._deleting:
+            if self.lost or self._deleting or step < self._asked_step:
                 return
-            kept = self._state.state_topics
-            left = [each for each in questions if each.is_wanted(kept)]
-            for each in self._questions.next(left, now_ms, self._retry_ms()):
-                is_fenced = self._questions.is_fenced(each)
-                self._outbox.add(partial(self._ask_one, each, epoch, is_fenced=is_fenced))
+            self._asked_step, self._asked_epoch = step, epoch
+            self._questions.want(questions, now_ms, self._retry_ms())
+            self._ask_next(now_ms)
         self._outbox.run()
+
+    def _ask_next(self, now_ms: int) -> bool:
+        """They go in the order of the steps: none comes after the deletion of the group."""
+        found = self._questions.next(self._state.state_topics, now_ms)
+        for each in found:
+            is_fenced = self._questions.is_fenced(each)
+            call = partial(self._ask_one, each, self._asked_epoch, is_fenced=is_fenced)
+            self._outbox.add(call)
+        return bool(found)
 
     def _ask_one(self, question: StateQuestion, epoch: int, *, is_fenced: bool) -> None:
         if self.lost:
@@ -356,7 +366,19 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         with self.lock:
             is_last = self._questions.came(question, outcome, now_ms, self._retry_ms())
         if is_last:
-            self._on_worker(self.group_id, self._see_to_states)
+            self._on_worker(self.group_id, self._go_on)
+
+    def _go_on(self) -> None:
+        """On a worker: all that were under way are answered. The next ones are asked before what
+        came is written, for that record is of all topics; but for no longer than a moment."""
+        now_ms = self._around.clock.monotonic_ms()
+        with self.lock:
+            goes_on = not (self.lost or self._deleting or self._questions.is_due(now_ms))
+            goes_on = goes_on and self._ask_next(now_ms)
+        if goes_on:
+            self._outbox.run()
+        else:
+            self._see_to_states()
 
     def _write_failed(self, failed: Mapping[ErrorCode, int]) -> None:
         for code, count in failed.items():

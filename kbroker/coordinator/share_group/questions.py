@@ -1,6 +1,7 @@
 """What a share group asks of the share coordinator: questions under way, and what came of them.
 
     wanted                share-partitions that are to get a state, and those that are to lose it
+    want -> waiting       where they are not under way, and have not failed just now
     next -> under way     no more than UNDER_WAY_MAX, so that other groups have room in the queue
     came -> kept          the answer is noted at once
     take                  all that came, for one step of the group: its record has all topics
@@ -14,7 +15,7 @@ No lock of its own: the group's is held.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
@@ -82,9 +83,11 @@ class StateQuestions:
 
     __slots__ = (
         "_asked_ms", "_begun", "_came_ms", "_deleted", "_failed", "_fenced", "_next_ms", "_pauses",
+        "_waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
+        self._waiting: deque[StateQuestion] = deque()
         self._asked_ms: dict[StateQuestion, int] = {}  # those under way
         self._pauses: dict[StateQuestion, _Pause] = {}  # those that failed
         self._begun: set[StateQuestion] = set()
@@ -94,11 +97,9 @@ class StateQuestions:
         self._came_ms: int | None = None  # the first that is not taken
         self._next_ms: int | None = None  # when there is something to ask; None: nothing is wanted
 
-    def next(
-        self, questions: Sequence[StateQuestion], now_ms: int, lost_ms: int
-    ) -> list[StateQuestion]:
-        """Those to be asked now. `questions`: all that are wanted; `lost_ms`: after so long one
-        without an answer is asked again."""
+    def want(self, questions: Sequence[StateQuestion], now_ms: int, lost_ms: int) -> None:
+        """`questions`: all that are wanted; `lost_ms`: after so long one without an answer is asked
+        again."""
         known = set(questions)
         self._asked_ms = {
             each: asked_ms
@@ -108,21 +109,27 @@ class StateQuestions:
         self._pauses = {each: pause for each, pause in self._pauses.items() if each in known}
         self._deleted &= known
         self._fenced &= known
-        found: list[StateQuestion] = []
+        self._waiting.clear()
         times: list[int] = [asked_ms + lost_ms for asked_ms in self._asked_ms.values()]
         for each in questions:
-            if each in self._asked_ms or each in self._begun or each in self._deleted:
-                continue
             pause = self._pauses.get(each)
             if pause is not None and pause.until_ms > now_ms:
                 times.append(pause.until_ms)
-            elif len(self._asked_ms) < UNDER_WAY_MAX:
-                self._asked_ms[each] = now_ms
-                times.append(now_ms + lost_ms)
-                found.append(each)
             else:
-                times.append(now_ms + PAUSE_MS)  # unless all that is under way comes before
+                self._waiting.append(each)
+        if self._waiting:
+            times.append(now_ms + lost_ms)
         self._next_ms = min(times, default=None)
+
+    def next(self, kept: StateTopics, now_ms: int) -> list[StateQuestion]:
+        """Those to be asked now, if they are still wanted."""
+        found: list[StateQuestion] = []
+        while self._waiting and len(self._asked_ms) < UNDER_WAY_MAX:
+            each = self._waiting.popleft()
+            is_asked = each in self._asked_ms or each in self._begun or each in self._deleted
+            if not is_asked and each.is_wanted(kept):
+                self._asked_ms[each] = now_ms
+                found.append(each)
         return found
 
     def came(
@@ -156,9 +163,10 @@ class StateQuestions:
         return question in self._fenced
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether there is something to take, or to ask. While others are under way, what came
+        """Whether there is something to take, or to ask. While others are to be answered, what came
         waits a little for them."""
-        if self._came_ms is not None and (not self._asked_ms or self._came_ms + PAUSE_MS <= now_ms):
+        is_over = not self._asked_ms and not self._waiting
+        if self._came_ms is not None and (is_over or self._came_ms + PAUSE_MS <= now_ms):
             return True
         return self._next_ms is not None and self._next_ms <= now_ms
 
