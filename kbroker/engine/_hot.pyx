@@ -26,6 +26,7 @@ from kbroker.core._atomics cimport kb_load_int, kb_store_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._keyed_hash cimport kb_random_key
 from kbroker.core._limits cimport LISTENERS_MAX, WORKERS_MAX
+from kbroker.core._require cimport require_same
 from kbroker.core._sync cimport kb_now_ns, pthread_self, pthread_setname_np
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.log.engine._types cimport Batch
@@ -96,6 +97,7 @@ cdef void _leave(HotWorker* worker) noexcept nogil:
     # What was answered goes; nothing of the snapshot is held any more.
     worker_hand_over(worker)
     snapshot_leave(worker.reader)
+    require_same(worker.advanced, NULL, "hot path: no partition stays with its own worker")
     arena_reset(&worker.arena)
 
 

@@ -10,18 +10,21 @@ Fetch does: appends, followers, markers, the log's start and a change of leaders
 Any thread that has the GIL may call it.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 
 from kbroker.core._arena cimport arena_reset
 from kbroker.core._list cimport linked_insert
 from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
-from kbroker.core._require cimport take_reference
+from kbroker.core._require cimport require_same, take_reference
 from kbroker.coordinator.runtime._batches cimport batch_prepare
 from kbroker.engine._hot cimport HotPath
 from kbroker.engine.apis._group_write cimport GroupWrite, group_write_new
+from kbroker.engine.waiting._long_polls cimport long_polls_wake_advanced
 from kbroker.engine.waiting._parked cimport (
     parked_complete, parked_drop, parked_hand_over, parked_new, parked_wait)
+from kbroker.engine.worker._answers cimport worker_hand_over
 from kbroker.engine.worker._context cimport (
     WAITS_FOR_BYTES, HotWorker, ParkedRequest, ParkedTable, WaiterKind)
 from kbroker.errors import ErrorCode, InvariantError
@@ -31,7 +34,7 @@ from kbroker.net._wrapped_request cimport WrappedRequest
 from kbroker.replica._partition cimport (
     FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, partition_acquire)
 from kbroker.replica._replica cimport Replica
-from kbroker.replica._snapshot cimport Snapshot
+from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 
 cdef enum:
     FOR_EVER_MS = 0x7fffffff
@@ -45,6 +48,19 @@ cdef void _complete(HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked
     parked_hand_over(worker.context, parked)
 
 
+cdef int _wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
+    # Fetches of followers that linger there leave now: the consumer waits for their records.
+    cdef int waits = parked_wait(worker, parked)
+    if worker.advanced != NULL:
+        long_polls_wake_advanced(worker, snapshot_enter(worker.context.registry, worker.reader))
+        worker_hand_over(worker)
+        snapshot_leave(worker.reader)
+    require_same(worker.advanced, NULL, "share: no partition stays with a worker without a thread")
+    arena_reset(&worker.arena)
+    return waits
+
+
+@cython.no_gc_clear  # its request points into the hot path, which must not go first
 cdef class RecordsWatch:
     """See _shares.pyi."""
 
@@ -125,8 +141,7 @@ cdef class HotShares:
                 parked.watches[0].partition = replica.partition
                 partition_acquire(replica.partition)
                 with nogil:
-                    waits = parked_wait(hot.own_worker, parked)
-                    arena_reset(&hot.own_worker.arena)
+                    waits = _wait(hot.own_worker, parked)
                 if not waits:
                     self._forget(parked)
                     with nogil:
