@@ -464,13 +464,16 @@ cdef class Replica:
             error = log_find_max_timestamp(self.partition.log, &bound, &found)
         return _timed(error, &found)
 
-    def readable_bytes(self, int64_t offset, int64_t max_bytes = 1 << 20) -> int:
+    def readable_bytes(
+        self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint read_committed=False
+    ) -> int:
         """What a waiting fetch asks after each append."""
+        cdef FetchIsolation isolation = TO_LAST_STABLE if read_committed else TO_HIGH_WATERMARK
         cdef int64_t found
         with nogil:
             partition_lock(self.partition)
             found = partition_readable_bytes_locked(
-                self.partition, offset, max_bytes, TO_HIGH_WATERMARK, FROM_LEADER)
+                self.partition, offset, max_bytes, isolation, FROM_LEADER)
             partition_unlock(self.partition)
         return found
 
