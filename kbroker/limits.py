@@ -136,9 +136,13 @@ VERDICT_SETS_MAX: Final = 16_384
 # all of them, 1,000 of 900 partitions by id: the oldest that are idle give way.
 SESSION_PARTITIONS_MAX: Final = 100_000
 SESSIONS_BYTES_MAX: Final = 128 * 1024 * 1024
-# Partitions of one share session, and of all of them: 250 bytes each.
+# Share sessions of one connection, their partitions, and the partitions of all sessions: 250 bytes
+# each. A request names no more than one connection may have.
+SHARE_SESSIONS_OF_CONNECTION_MAX: Final = 100
 SHARE_SESSION_PARTITIONS_MAX: Final = 10_000
 SHARE_SESSIONS_PARTITIONS_MAX: Final = 200_000
+# A ShareFetch waits no longer, whatever it names. Clients name some hundred milliseconds.
+SHARE_FETCH_WAIT_MS_MAX: Final = 300_000
 # Of one answer to ShareFetch, which Python makes; a batch that is larger leaves nevertheless.
 SHARE_FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
 # How long a client that finds no room for its share session is kept waiting for the answer.

@@ -15,6 +15,7 @@ from kbroker.handlers.share_partitions import (
     Partitions,
     acknowledge_all,
     acknowledgements_of,
+    check_count,
     check_member,
 )
 from kbroker.protocol import messages
@@ -34,16 +35,19 @@ def handle(services: Services, call: Call[Request]) -> None:
     group_id, member_id = check_member(request.group_id, request.member_id)
     if request.share_session_epoch == OPENS:
         raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+    check_count(request.topics)
     session = share.sessions.next(group_id, member_id, request.share_session_epoch)
     named = acknowledgements_of(request.topics)
     asked = {place: batches for place, batches in named.items() if batches}
+    request.topics = []  # it may wait long
     partitions = Partitions(services, call, group_id, asked)
     endpoints = Endpoints(services, call)
 
     def done(codes: Codes) -> None:
-        if request.share_session_epoch == CLOSES:
-            share.end_session(session)
-        _answer(call, partitions, endpoints, codes, share.settings(group_id).lock_ms)
+        with call:
+            if request.share_session_epoch == CLOSES:
+                share.end_session(session)
+            _answer(call, partitions, endpoints, codes, share.settings(group_id).lock_ms)
 
     acknowledge_all(share, partitions, session.number, asked, done, renews=request.is_renew_ack)
 

@@ -17,14 +17,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.reply import failures
 from kbroker.handlers.share_partitions import (
     Endpoints,
     Partitions,
     acknowledge_all,
     acknowledgements_of,
+    check_count,
     check_member,
+    code_of,
+    known,
 )
-from kbroker.limits import DELAY_MS_MAX, SHARE_FETCH_BYTES_MAX, SHARE_SESSION_REFUSAL_MS_MAX
+from kbroker.limits import (
+    SHARE_FETCH_BYTES_MAX,
+    SHARE_FETCH_WAIT_MS_MAX,
+    SHARE_SESSION_REFUSAL_MS_MAX,
+)
 from kbroker.protocol import messages
 from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.replica.share.acquiring import Wanted
@@ -33,7 +41,7 @@ from kbroker.replica.share.sessions import CLOSES, OPENS, Place
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from kbroker.engine.share.led import Fetched
+    from kbroker.engine.share.led import Fetched, LedSharePartition
     from kbroker.engine.share.service import ShareService
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
@@ -47,6 +55,7 @@ _RECORD_LIMIT: Final = 1  # ShareAcquireMode
 def handle(services: Services, call: Call[Request]) -> None:
     request, share = call.message, services.share_service()
     group_id, member_id = check_member(request.group_id, request.member_id)
+    check_count(request.topics, request.forgotten_topics_data)
     asked = acknowledgements_of(request.topics)
     _check(request, any(asked.values()))
     epoch = request.share_session_epoch
@@ -66,7 +75,7 @@ def handle(services: Services, call: Call[Request]) -> None:
             if topic.topic_id is not None
             for index in topic.partitions
         ]
-        places = share.sessions.change(session, asked, forgotten)
+        places = share.sessions.change(session, known(services, asked), forgotten)
     if request.is_renew_ack:
         places = []
     partitions = Partitions(services, call, group_id, dict.fromkeys([*asked, *places]))
@@ -75,6 +84,7 @@ def handle(services: Services, call: Call[Request]) -> None:
         services.config["fetch.max.bytes"],
     )  # fmt: skip
     acknowledged = {place: batches for place, batches in asked.items() if batches}
+    request.topics, request.forgotten_topics_data = [], []  # it may wait long
     acknowledge_all(
         share, partitions, session.number, acknowledged, fetch.begin,
         renews=request.is_renew_ack,
@@ -108,11 +118,14 @@ class _Found(NamedTuple):
 
 
 class DelayedShareFetch(DelayedOperation):
-    """One request, from the results of its acknowledgements to its answer."""
+    """One request, from the results of its acknowledgements to its answer.
+
+    It waits for the share-partitions that its first look has met: one that ends answers it.
+    """
 
     __slots__ = (
-        "_bytes_max", "_call", "_codes", "_endpoints", "_found", "_lock", "_partitions", "_places",
-        "_session", "_share",
+        "_bytes_max", "_call", "_codes", "_endpoints", "_found", "_is_late", "_lock", "_met",
+        "_partitions", "_places", "_refused", "_session", "_share",
     )  # fmt: skip
 
     def __init__(
@@ -125,58 +138,109 @@ class DelayedShareFetch(DelayedOperation):
         endpoints: Endpoints,
         bytes_max: int,
     ) -> None:
-        super().__init__(min(max(call.message.max_wait_ms, 0), DELAY_MS_MAX))
+        super().__init__(min(max(call.message.max_wait_ms, 0), SHARE_FETCH_WAIT_MS_MAX))
         self._share = share
         self._call = call
         self._session = session
-        self._places = places
+        # What the request alone shows to be wrong ends no wait where other partitions are read.
+        self._places = [place for place in places if place not in partitions.refused]
+        self._refused: Codes = {
+            place: partitions.refused[place] for place in places if place in partitions.refused
+        }
         self._partitions = partitions
         self._endpoints = endpoints
         self._bytes_max = min(max(call.message.max_bytes, 0), bytes_max, SHARE_FETCH_BYTES_MAX)
         self._codes: Codes = {}
         self._lock = threading.Lock()
         self._found: _Found | None = None  # for the thread that answers
+        self._is_late = self.delay_ms == 0  # it takes what there is
+        self._met: dict[Place, LedSharePartition] = {}
 
     def begin(self, codes: Codes) -> None:
         """The results of the acknowledgements are known."""
         self._codes = codes
-        if self._call.message.share_session_epoch == CLOSES:
-            self._share.end_session(self._session)
-        self._share.call_soon(self._wait) if codes else self._wait()
+        with self._call:
+            if self._call.message.share_session_epoch == CLOSES:
+                self._share.end_session(self._session)
+            self._share.call_soon(self._wait) if codes else self._wait()
 
     def _wait(self) -> None:
         with self._call:
             if not self._places or self._call.message.max_records <= 0 or self._bytes_max <= 0:
                 self.force_complete()
                 return
+            before = self._share.sessions.wait(self._session, self)
+            if before is not None:
+                before.force_complete()
             keys = tuple(self._partitions.key(place) for place in self._places)
             self._share.waiting.try_complete_else_watch(self, keys)
 
+    def run(self) -> None:
+        """Its time is over. The timer's thread leaves the rest to a handler."""
+        try:
+            self._share.call_soon(self._time_is_over)
+        except Exception as error:
+            failures.note("the end of a share fetch", error)
+            self.force_complete()
+
+    def _time_is_over(self) -> None:
+        self._is_late = True
+        if self.check() and self.purgatory is not None:
+            self.purgatory.count_expired()
+
     def try_complete(self) -> bool:
-        """On a handler. Its time may be over meanwhile: then what it has read leaves with that
-        answer, or goes back."""
+        """On a handler. The session may end meanwhile, or a later fetch come: then what it has read
+        goes back."""
         if self.completed:
             return False
+        is_late = self._is_late
         if not self._share.sessions.lives(self._session):
             return self.force_complete()
-        found = self._read(self._call.message.min_bytes)
-        if not (found.fetched or found.refused):
+        found = self._read() if is_late or self._has_enough() else _Found({}, {})
+        if not (is_late or found.fetched or found.refused):
             return False
         with self._lock:
             self._found = found
         if self.force_complete():
             return True
-        left = self._take()
-        if left is not None:
-            self._give_back(left)
+        self._give_back(self._take())
         return False
 
-    def _take(self) -> _Found | None:
+    def _take(self) -> _Found:
         with self._lock:
             found, self._found = self._found, None
-        return found
+        return _Found({}, {}) if found is None else found
 
-    def _read(self, min_bytes: int) -> _Found:
+    def _led(self, place: Place) -> LedSharePartition:
+        """KafkaError: its client may not use it, or this broker does not lead it."""
+        met = self._met.get(place)
+        if met is None:
+            met = self._met[place] = self._partitions.led(place, self._share)
+        return met
+
+    def _has_enough(self) -> bool:
+        """Whether there are `min_bytes` in all partitions together, or an error. If not, each is
+        watched for its part of the rest: before that has come, one of them has its part."""
+        lacks = min(self._call.message.min_bytes, self._bytes_max)
+        if lacks <= 1:
+            return True
+        watched: list[tuple[LedSharePartition, int, int]] = []
+        try:
+            for place in self._places:
+                led = self._led(place)
+                offset, count_bytes = led.readable(lacks)
+                lacks -= count_bytes
+                if lacks <= 0:
+                    return True
+                if offset is not None:
+                    watched.append((led, offset, count_bytes))
+            for led, offset, count_bytes in watched:
+                led.watch(offset, count_bytes + -(-lacks // len(watched)))
+        except Exception:
+            return True  # the read meets it again, and answers with it
+        return False
+
+    def _read(self) -> _Found:
         request, found = self._call.message, _Found({}, {})
         left, left_bytes = request.max_records, self._bytes_max
         for number, place in enumerate(self._places):
@@ -185,15 +249,9 @@ class DelayedShareFetch(DelayedOperation):
                 break
             wants = Wanted(left, request.batch_size, request.share_acquire_mode == _RECORD_LIMIT)
             try:
-                fetched = self._partitions.led(place, self._share).fetch(
-                    self._session.number, wants, max(1, share_bytes),
-                    1 if found.fetched else min_bytes,
-                )  # fmt: skip
-            except KafkaError as error:
-                found.refused[place] = error.code
-                continue
-            except OSError:
-                found.refused[place] = ErrorCode.KAFKA_STORAGE_ERROR
+                fetched = self._led(place).fetch(self._session.number, wants, max(1, share_bytes))
+            except Exception as error:  # of this partition: the others are read
+                found.refused[place] = code_of(error)
                 continue
             if fetched is not None:
                 found.fetched[place] = fetched
@@ -207,37 +265,34 @@ class DelayedShareFetch(DelayedOperation):
     def _give_back(self, found: _Found) -> None:
         """The records will not leave: others may have them, as if they had not been acquired."""
         for place, fetched in found.fetched.items():
-            led = self._share.leaders.find(self._partitions.key(place))
-            if led is not None:
-                led.give_back(self._session.number, fetched.acquired)
+            self._met[place].give_back(self._session.number, fetched.acquired)
 
     def on_complete(self) -> None:
-        found = self._take()
-        if found is not None:
-            self._answer(found)
-        elif self._call.message.min_bytes <= 1 or not self._places:
-            self._answer(_Found({}, {}))
-        else:
-            # Its time is over: there may be less than it asks for.
-            self._share.call_soon(self._read_less)
+        found, is_made = self._take(), False
 
-    def _read_less(self) -> None:
+        def make() -> Response:
+            nonlocal is_made
+            response = self._response(found)
+            is_made = True
+            return response
+
+        self._share.sessions.has_waited(self._session, self)
         with self._call:
-            self._answer(self._read(1))
-
-    def _answer(self, found: _Found) -> None:
-        self._share.leaders.stopped_waiting(map(self._partitions.key, self._places))
-        self._call.answer_made(partial(self._response, found))
+            self._share.leaders.stopped_waiting(map(self._partitions.key, self._places))
+            if self._call.answer_made(make) and is_made:
+                return
+        self._give_back(found)
 
     def _response(self, found: _Found) -> Response:
         table = messages.share_fetch
         topics: dict[UUID, list[PartitionData]] = {}
         leaders = []
-        named = [*self._codes, *found.refused, *found.fetched]
+        refused = {**self._refused, **found.refused}
+        named = [*self._codes, *refused, *found.fetched]
         if self._call.message.share_session_epoch == OPENS:
             named += self._places  # the first answer of a session has all of them
         for place in dict.fromkeys(named):
-            code = found.refused.get(place, ErrorCode.NONE)
+            code = refused.get(place, ErrorCode.NONE)
             acknowledged = self._codes.get(place, ErrorCode.NONE)
             not_led = ErrorCode.NOT_LEADER_OR_FOLLOWER in (code, acknowledged)
             leader_id, leader_epoch = self._partitions.leader(

@@ -16,7 +16,9 @@ from uuid import UUID
 from kbroker.coordinator.share.images import SharePartition as Key
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.authorization import denied
+from kbroker.handlers.reply import failures
 from kbroker.handlers.services import NO_LEADER_EPOCH, brokers_as_seen, led_replica
+from kbroker.limits import SHARE_SESSION_PARTITIONS_MAX
 from kbroker.replica.share.acknowledging import Acknowledgement, check
 from kbroker.replica.share.sessions import Place
 from kbroker.security.rights import Operation, ResourceType
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 _MEMBER_CHARS_MAX: Final = 36
 _UNKNOWN_LEADER: Final = (-1, -1)
+# Partitions that a request names: those of a session, and as many that it is to forget.
+_NAMED_MAX: Final = 2 * SHARE_SESSION_PARTITIONS_MAX
 
 _WORDS: Final = {
     ErrorCode.INVALID_REQUEST: "An offset lies after the last one that was acquired.",
@@ -56,6 +60,35 @@ def check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]
             f"MemberId can't be empty, nor longer than {_MEMBER_CHARS_MAX} characters.",
         )
     return group_id, member_id
+
+
+def check_count(*named: Iterable[Any]) -> None:
+    """KafkaError SHARE_SESSION_LIMIT_REACHED: more partitions than a session may have."""
+    if sum(len(topic.partitions) for topics in named for topic in topics) > _NAMED_MAX:
+        raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+
+
+def code_of(error: Exception) -> ErrorCode:
+    """For a client, of a partition that has failed. An exception of ours is noted."""
+    if isinstance(error, KafkaError):
+        return error.code
+    if isinstance(error, OSError):
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    failures.note("a partition of a share group", error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def known(services: Services, places: Iterable[Place]) -> dict[Place, bool]:
+    """Whether there are such partitions."""
+    image = services.controller.image
+    counts: dict[UUID, int] = {}
+    found: dict[Place, bool] = {}
+    for place in places:
+        if place.topic_id not in counts:
+            topic = image.topic_by_id(place.topic_id)
+            counts[place.topic_id] = 0 if topic is None else len(topic.partitions)
+        found[place] = 0 <= place.partition < counts[place.topic_id]
+    return found
 
 
 def acknowledgements_of(topics: Iterable[Any]) -> dict[Place, list[Acknowledgement]]:
@@ -172,8 +205,8 @@ def acknowledge_all(
                 code = found
                 if code in _WORDS:
                     partitions.words[place] = _WORDS[code]
-        except KafkaError as error:
-            code = error.code
+        except Exception as error:  # of this partition: the others are acknowledged
+            code = code_of(error)
         token(code)
     answers.all_begun()
 

@@ -1,8 +1,9 @@
 """All share-partitions that this broker serves, by group and partition, and who waits for them.
 
-A share-partition is made by the first fetch of it and reads its state then; it ends when the leader
-epoch changes, and when the share coordinator refuses it. A fetch that meets one that ended makes
-the next one. So there are no more of them than states that the share coordinator keeps.
+A share-partition is made by the first fetch of it and reads its state then. It ends when the leader
+epoch changes, when the share coordinator refuses it, and after the last session of its group at
+this broker. A request that comes after its end makes the next one; one that waits is answered with
+the error. So there are no more of them than the sessions have partitions.
 
 Fetches wait in a purgatory under the share-partition's key. `wake` has them look again, on a
 handler's thread, once for all that has happened until then. Any thread; the lock is a leaf.
@@ -40,6 +41,7 @@ class ShareLeaders:
         self._parts: Final = make_parts(self.wake, self._forget)
         self._lock = threading.Lock()
         self._led: dict[Key, LedSharePartition] = {}
+        self._by_group: dict[str, set[Key]] = {}
         self._woken: dict[Key, None] = {}
 
     def __len__(self) -> int:
@@ -51,32 +53,45 @@ class ShareLeaders:
     def led(self, key: Key, log: LedLog) -> LedSharePartition:
         """The one of this log's leader epoch; its state may not have been read yet."""
         epoch = log.leader_epoch
-        with self._lock:
-            found = self._led.get(key)
-            if found is not None and found.log is log and found.leader_epoch == epoch:
+        while True:
+            with self._lock:
+                found = self._led.get(key)
+                if found is None:
+                    made = self._led[key] = LedSharePartition(key, log, epoch, self._parts)
+                    self._by_group.setdefault(key.group_id, set()).add(key)
+                    break
+            if found.log is log and found.leader_epoch == epoch and found.stay():
                 return found
-            made = self._led[key] = LedSharePartition(key, log, epoch, self._parts)
-        if found is not None:
             found.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._forget(found)
         made.begin()
         return made
 
     def end_session(self, session: ShareSession) -> None:
-        """Its records are available to others, and its fetch does not wait any more."""
+        """Its records are available to others."""
         for place in list(session.partitions):
-            key = Key(session.group_id, place.topic_id, place.partition)
-            found = self.find(key)
+            found = self.find(Key(session.group_id, place.topic_id, place.partition))
             if found is not None:
                 found.end_session(session.number)
-            self.wake(key)
+
+    def end_group(self, group_id: str) -> None:
+        """It has no session here any more: the next one reads the states again. They may be others
+        by then, of another group with that name."""
+        with self._lock:
+            every = [self._led[key] for key in self._by_group.get(group_id, ())]
+        for led in every:
+            led.retire()
 
     def stopped_waiting(self, keys: Iterable[Key]) -> None:
         """A fetch of these has ended: the log is watched for others alone."""
         for key in keys:
-            if not self._purgatory.is_watched(key):
-                found = self.find(key)
-                if found is not None:
-                    found.stop_watching()
+            if self._purgatory.is_watched(key):
+                continue
+            found = self.find(key)
+            if found is not None:
+                found.stop_watching()
+                if self._purgatory.is_watched(key):
+                    self.wake(key)  # it has come meanwhile, and may have relied on the watch
 
     def follow(self, image: ClusterImage, node_id: int) -> None:
         """Those that this broker does not lead any more end, also where no client asks for them."""
@@ -111,8 +126,13 @@ class ShareLeaders:
 
     def _forget(self, led: LedSharePartition) -> None:
         with self._lock:
-            if self._led.get(led.key) is led:
-                del self._led[led.key]
+            if self._led.get(led.key) is not led:
+                return
+            del self._led[led.key]
+            keys = self._by_group[led.key.group_id]
+            keys.discard(led.key)
+            if not keys:
+                del self._by_group[led.key.group_id]
 
 
 def _epoch_led(image: ClusterImage, node_id: int, topic_id: UUID, partition: int) -> int:

@@ -5,12 +5,15 @@
     fetch        records for a member, if there are any now
     acknowledge  a member's results; the answer comes with their write
     end_session  the records of a session that has ended
+    retire       its group has no session here: it ends when all that is to be kept is written
     end          this broker does not lead the partition any more, in that epoch
 
 It is of one leader epoch, and is replaced by another one after that, which reads the state again.
-Reads wait for the disk; one read at a time is under way, and a fetch that meets it looks again
-after it. The share coordinator's answers and the ends of locks come on other threads, and are
-handed to handlers (`Parts.call_soon`), since a fetch may go on by them.
+Reads wait for the disk; one read at a time is under way. A fetch that meets it looks again after
+it, unless the read has found nothing and nothing has changed: then it would find the same. The
+share coordinator's answers and the ends of locks come on other threads, and are handed to handlers
+(`Parts.call_soon`). There is one watch of the log for all fetches that wait, and one look that is
+still to come.
 
 `lock` guards the machine and all that is here. It is a leaf: neither the persister nor a token is
 called under it, and nothing is read from the disk.
@@ -22,12 +25,13 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.config.share_settings import EARLIEST, LATEST, reset_age_ms
 from kbroker.coordinator.share.images import NO_START, StateBatch
 from kbroker.coordinator.share.images import SharePartition as Key
 from kbroker.engine.share.reading import read
+from kbroker.engine.share.watching import AwaitRecords, LogWatcher
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge
 from kbroker.replica.share.acquiring import Acquired, Wanted, acquire
@@ -47,12 +51,6 @@ logger: Final = logging.getLogger("kbroker.share")
 _ROUNDS_MAX: Final = 16
 # A write that no client waits for is tried again after this.
 _WRITE_AGAIN_MS: Final = 1_000
-# How long the hot path is asked at once to say that there are new records.
-_WATCH_MS: Final = 60_000
-# A watch that ended at once, since the log is not as the read found it; or one too many.
-_LOOK_AGAIN_MS: Final = 20
-# Waits of a share-partition for records: by offset, and by bytes that its members want at least.
-_WATCHES_MAX: Final = 8
 
 Token = Callable[[ErrorCode], object]
 
@@ -98,6 +96,10 @@ class LedLog(Protocol):
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None: ...
 
+    def readable_bytes(
+        self, offset: int, max_bytes: int = ..., *, read_committed: bool = ...
+    ) -> int: ...
+
     def read(
         self,
         offset: int,
@@ -106,20 +108,6 @@ class LedLog(Protocol):
         whole_first: bool = ...,
         read_committed: bool = ...,
     ) -> bytes: ...
-
-
-# (log, offset, whether up to the last stable offset, bytes, ms, done): `done` is called once, when
-# the log has so many bytes from the offset on, or the partition is not as it was; on a handler, or
-# at once.
-AwaitRecords = Callable[[Any, int, bool, int, int, Callable[[ErrorCode], object]], "Watch"]
-
-
-class Watch(Protocol):
-    """A wait for records."""
-
-    def cancel(self) -> bool:
-        """False where it has ended: then `done` is called, or was."""
-        ...
 
 
 class Parts(NamedTuple):
@@ -149,6 +137,13 @@ class Fetched(NamedTuple):
     acquired: list[Acquired]
 
 
+class Readable(NamedTuple):
+    """What a fetch would find: so many bytes from the offset on; None: not from the log's end."""
+
+    offset: int | None
+    count_bytes: int
+
+
 class LedSharePartition:
     """See the module."""
 
@@ -164,9 +159,10 @@ class LedSharePartition:
         self._state_epoch = 0
         self._is_read = False  # a read of the log is under way
         self._is_missed = False  # a fetch has met it
-        self._watches: dict[tuple[int, int], Watch | None] = {}
         self._timer_ms: int | None = None  # when the time of the first lock is looked at
         self._backs_off = False
+        self._retires = False
+        self._watcher: Final = LogWatcher(log, parts.await_records, parts.call_later, self._wake)
 
     def settings(self) -> Settings:
         own = self._parts.settings(self.key.group_id)
@@ -175,26 +171,23 @@ class LedSharePartition:
     # --- The beginning ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self._parts.persister.read(self.key, self.leader_epoch, self._was_read)
+        try:
+            self._parts.persister.read(
+                self.key, self.leader_epoch, lambda kept: self._soon(lambda: self._start(kept))
+            )
+        except Exception as error:
+            self._fail(error)
 
-    def _was_read(self, kept: ReadState) -> None:
+    def _start(self, kept: ReadState) -> None:
         if kept.code is not ErrorCode.NONE:
             self.end(client_code(kept.code))
             return
-        # The disk may be asked for a time.
-        self._parts.call_soon(lambda: self._start(kept))
-
-    def _start(self, kept: ReadState) -> None:
         try:
             writes = self._first_writes(kept)
         except KafkaError as error:
             self.end(error.code)
-            return
-        except Exception as error:  # it would be read for ever
-            self._parts.failures.note("the state of a share-partition", error)
-            self.end(ErrorCode.UNKNOWN_SERVER_ERROR)
-            return
-        self._write_first(writes)
+        else:
+            self._write_first(writes)
 
     def _write_first(self, writes: Sequence[Write]) -> None:
         if writes:
@@ -215,10 +208,11 @@ class LedSharePartition:
             )
             machine.kept_start = kept.start_offset
         with self.lock:
-            if self.phase is Phase.READING:
-                self.machine = machine
-                self._state_epoch = kept.state_epoch
-                self.phase = Phase.STARTING
+            if self.phase is not Phase.READING:
+                return ()  # it has ended meanwhile
+            self.machine = machine
+            self._state_epoch = kept.state_epoch
+            self.phase = Phase.STARTING
         return writes
 
     def _resolved(self) -> int:
@@ -238,6 +232,8 @@ class LedSharePartition:
             self.end(client_code(outcome.code))
             return
         with self.lock:
+            if self.phase is not Phase.STARTING:
+                return
             self.machine.kept_start = self.machine.start
         self._write_first(left)
 
@@ -246,23 +242,63 @@ class LedSharePartition:
             if self.phase is Phase.GONE:
                 return
             self.phase = Phase.ACTIVE
-        self._parts.wake(self.key)
+        self._wake()
+
+    def _soon(self, call: Callable[[], object]) -> None:
+        """On a handler. If none can be called, or the call fails, the share-partition is over:
+        nothing else would go on with it."""
+        try:
+            self._parts.call_soon(lambda: self._run(call))
+        except Exception as error:
+            self._fail(error)
+
+    def _run(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._parts.failures.note("a share-partition", error)
+        self.end(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _wake(self) -> None:
+        try:
+            self._parts.wake(self.key)
+        except Exception as error:  # what waits is answered when its time is over
+            self._parts.failures.note("waking the fetches of a share-partition", error)
 
     # --- Members ----------------------------------------------------------------------------------
 
-    def fetch(
-        self, owner: int, wanted: Wanted, max_bytes: int, min_bytes: int = 1
-    ) -> Fetched | None:
-        """What the member has from now on; None: nothing now. With fewer than `min_bytes` in the
-        log nothing is handed out. On a handler's thread. KafkaError."""
+    def readable(self, max_bytes: int) -> Readable:
+        """How much a fetch would find; `max_bytes` where records are available again. On a
+        handler's thread. KafkaError."""
+        with self.lock:
+            if self.phase is Phase.GONE:
+                raise KafkaError(self.code)
+            if self.phase is not Phase.ACTIVE:
+                return Readable(None, 0)
+            offset = self.machine.next_offset(self.settings())
+            is_new = offset is not None and offset > self.machine.end
+        if offset is None:
+            return Readable(None, 0)
+        if not is_new:
+            return Readable(None, max_bytes)
+        is_committed = self._parts.settings(self.key.group_id).is_committed
+        count = self.log.readable_bytes(offset, max_bytes, read_committed=is_committed)
+        return Readable(offset, count)
+
+    def fetch(self, owner: int, wanted: Wanted, max_bytes: int) -> Fetched | None:
+        """What the member has from now on; None: nothing now, and those that wait are woken when
+        there is. On a handler's thread. KafkaError."""
         for _ in range(_ROUNDS_MAX):
             read_from = self._begin_read()
             if read_from is None:
                 return None
-            fetched, goes_on = self._read_from(read_from, owner, wanted, max_bytes, min_bytes)
+            fetched, goes_on = self._read_from(read_from, owner, wanted, max_bytes)
             if fetched is not None or not goes_on:
                 return fetched
-        self._parts.wake(self.key)  # the others that wait have their turn
+        self._wake()  # the others that wait have their turn
         return None
 
     def _begin_read(self) -> int | None:
@@ -275,57 +311,66 @@ class LedSharePartition:
                 self._is_missed = True
                 return None
             settings = self.settings()
-            self.machine.end_locks(self._now_ms(), settings)
-            self.machine.log_starts_at(self.log.log_start_offset)
+            has_changed = self.machine.end_locks(self._now_ms(), settings)
+            has_changed |= self.machine.log_starts_at(self.log.log_start_offset)
             read_from = self.machine.next_offset(settings)
             self._is_read = read_from is not None
+        if has_changed:
+            self._wake()
         if read_from is None:
             self._after()
         return read_from
 
     def _read_from(
-        self, read_from: int, owner: int, wanted: Wanted, max_bytes: int, min_bytes: int
+        self, read_from: int, owner: int, wanted: Wanted, max_bytes: int
     ) -> tuple[Fetched | None, bool]:
         """And whether the next read may find more."""
         is_committed = self._parts.settings(self.key.group_id).is_committed
-        acquired: list[Acquired] = []
-        lacks_bytes = 0
         try:
             found = read(
                 self.log, read_from, max_bytes, self._parts.aborted, is_committed=is_committed
             )
+        except BaseException as error:
+            is_late = isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            goes_on = self.log.log_start_offset > read_from
+            self._end_read(wakes=goes_on or not is_late)
+            if is_late:
+                return None, goes_on
+            raise
+        acquired: list[Acquired] = []
+        goes_on = has_ended = False
+        try:
             with self.lock:
-                if self.phase is not Phase.ACTIVE:
-                    return None, False
-                if not found.batches:
-                    lacks_bytes = 1
-                elif len(found.data) < min_bytes and read_from > self.machine.end:
-                    lacks_bytes = min_bytes
-                else:
-                    acquired = acquire(
-                        self.machine, owner, read_from, found.found, wanted, self.settings(),
-                        self._now_ms(), found.aborted,
-                    )  # fmt: skip
-                goes_on = self.machine.next_offset(self.settings()) != read_from
-        except KafkaError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            return None, self.log.log_start_offset > read_from
+                if self.phase is Phase.ACTIVE:
+                    settings, now_ms = self.settings(), self._now_ms()
+                    has_ended = self.machine.end_locks(now_ms, settings)
+                    if found.batches:
+                        acquired = acquire(
+                            self.machine, owner, read_from, found.found, wanted, settings, now_ms,
+                            found.aborted,
+                        )  # fmt: skip
+                    goes_on = self.machine.next_offset(settings) != read_from
         finally:
-            self._end_read()
-        self._after()
-        if acquired:
-            return Fetched(found.slice(acquired), acquired), False
-        if lacks_bytes:
-            self._watch(read_from, is_committed, lacks_bytes)
-        return None, goes_on and not lacks_bytes
+            self._end_read(wakes=bool(acquired) or goes_on)
+        try:
+            if has_ended:
+                self._wake()
+            self._after()
+            if acquired:
+                return Fetched(found.slice(acquired), acquired), False
+        except BaseException:
+            self.give_back(owner, acquired)
+            raise
+        if not found.batches:
+            self.watch(read_from, 1)
+        return None, goes_on and bool(found.batches)
 
-    def _end_read(self) -> None:
+    def _end_read(self, *, wakes: bool) -> None:
         with self.lock:
             self._is_read = False
             missed, self._is_missed = self._is_missed, False
-        if missed:
-            self._parts.wake(self.key)
+        if missed and wakes:
+            self._wake()
 
     def acknowledge(
         self, owner: int, batches: Sequence[Acknowledgement], token: Token
@@ -342,7 +387,7 @@ class LedSharePartition:
                 self.machine, owner, batches, self.settings(), self._now_ms(), token
             )
         if outcome.released:
-            self._parts.wake(self.key)
+            self._wake()
         self._after()
         return outcome.code
 
@@ -356,14 +401,30 @@ class LedSharePartition:
                 ]
             )
         if given:
-            self._parts.wake(self.key)
+            self._wake()
 
     def end_session(self, owner: int) -> None:
         with self.lock:
             ended = self.phase is Phase.ACTIVE and self.machine.end_session(owner, self.settings())
         if ended:
-            self._parts.wake(self.key)
+            self._wake()
             self._after()
+
+    def retire(self) -> None:
+        """Its group has no session here any more."""
+        with self.lock:
+            self._retires = True
+            is_over = self.phase is not Phase.ACTIVE
+        if is_over:
+            self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            self._after()
+
+    def stay(self) -> bool:
+        """Its group has a session here. False: it is over."""
+        with self.lock:
+            self._retires = False
+            return self.phase is not Phase.GONE
 
     def end(self, code: ErrorCode) -> None:
         """It serves no more; its clients get this code."""
@@ -373,9 +434,9 @@ class LedSharePartition:
             self.phase, self.code = Phase.GONE, code
             tokens = self.machine.forget_write()
         self._parts.forget(self)
-        self.stop_watching()
+        self._watcher.close()
         self._answer(tokens, code)
-        self._parts.wake(self.key)
+        self._wake()
 
     # --- Times and writes -------------------------------------------------------------------------
 
@@ -393,7 +454,12 @@ class LedSharePartition:
                 return
             self._timer_ms = due_ms
         delay_ms = max(1, due_ms - self._now_ms())
-        self._parts.call_later(delay_ms, lambda: self._parts.call_soon(self._end_locks))
+        try:
+            self._parts.call_later(delay_ms, lambda: self._soon(self._end_locks))
+        except BaseException:
+            with self.lock:
+                self._timer_ms = None
+            raise
 
     def _end_locks(self) -> None:
         with self.lock:
@@ -402,7 +468,7 @@ class LedSharePartition:
                 self._now_ms(), self.settings()
             )
         if ended:
-            self._parts.wake(self.key)
+            self._wake()
         self._after()
 
     def _write(self) -> None:
@@ -412,19 +478,25 @@ class LedSharePartition:
             if self._backs_off and not self.machine.is_awaited:
                 return
             write = self.machine.take_write()
+            is_over = self._retires and self.machine.writing is None
         if write is not None:
             self._send(write, self._written)
+        elif is_over:
+            self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _send(self, write: Write, done: Callable[[Outcome], object]) -> None:
-        self._parts.persister.write(
-            self.key,
-            self._state_epoch,
-            self.leader_epoch,
-            write.start_offset,
-            [StateBatch(*batch) for batch in write.batches],
-            done,
-            delivery_complete_count=write.complete,
-        )
+        try:
+            self._parts.persister.write(
+                self.key,
+                self._state_epoch,
+                self.leader_epoch,
+                write.start_offset,
+                [StateBatch(*batch) for batch in write.batches],
+                lambda outcome: self._soon(lambda: done(outcome)),
+                delivery_complete_count=write.complete,
+            )
+        except Exception as error:
+            self._fail(error)
 
     def _written(self, outcome: Outcome) -> None:
         code = outcome.code
@@ -438,12 +510,14 @@ class LedSharePartition:
             fails = code is not ErrorCode.NONE
             begins_to_wait = fails and not self._backs_off
             self._backs_off = fails
-        if begins_to_wait:
-            self._parts.call_later(
-                _WRITE_AGAIN_MS, lambda: self._parts.call_soon(self._write_again)
-            )
+            gives_up = fails and self._retires
         self._answer(written.tokens, client_code(code))
-        self._parts.wake(self.key)
+        if gives_up:
+            self.end(client_code(code))
+            return
+        if begins_to_wait:
+            self._parts.call_later(_WRITE_AGAIN_MS, lambda: self._soon(self._write_again))
+        self._wake()
         self._after()
 
     def _write_again(self) -> None:
@@ -460,44 +534,11 @@ class LedSharePartition:
 
     # --- New records ------------------------------------------------------------------------------
 
-    def _watch(self, offset: int, is_committed: bool, count_bytes: int) -> None:
-        """Look again when the log has so many bytes there."""
-        watch = (offset, count_bytes)
-        with self.lock:
-            if watch in self._watches or self.phase is not Phase.ACTIVE:
-                return
-            has_room = len(self._watches) < _WATCHES_MAX
-            if has_room:
-                self._watches[watch] = None
-        if not has_room:
-            self._look_later()
-            return
-        inside = True  # it may end before this returns
-
-        def ended(_: ErrorCode) -> None:
-            with self.lock:
-                self._watches.pop(watch, None)
-            if inside:
-                self._look_later()
-            else:
-                self._parts.wake(self.key)
-
-        made = self._parts.await_records(
-            self.log, offset, is_committed, count_bytes, _WATCH_MS, ended
-        )
-        inside = False
-        with self.lock:
-            if watch in self._watches:
-                self._watches[watch] = made
+    def watch(self, offset: int, count_bytes: int) -> None:
+        """Wake those that wait when the log has so many bytes there, or sooner."""
+        is_committed = self._parts.settings(self.key.group_id).is_committed
+        self._watcher.watch(offset, is_committed, count_bytes)
 
     def stop_watching(self) -> None:
         """No fetch waits for it any more."""
-        with self.lock:
-            made = [(watch, each) for watch, each in self._watches.items() if each is not None]
-        for watch, each in made:
-            if each.cancel():
-                with self.lock:
-                    self._watches.pop(watch, None)
-
-    def _look_later(self) -> None:
-        self._parts.call_later(_LOOK_AGAIN_MS, lambda: self._parts.wake(self.key))
+        self._watcher.stop()

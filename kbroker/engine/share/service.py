@@ -36,15 +36,27 @@ class ShareService(NamedTuple):
         connection: Final = request.connection_id
         opened = self.sessions.open(group_id, member_id, connection)
         if opened.ended is not None:
-            self.leaders.end_session(opened.ended)
+            self._ended(opened.ended)
         if opened.is_first:
-            self.await_end(request, lambda _: self._connection_ended(connection))
+            try:
+                self.await_end(request, lambda _: self._connection_ended(connection))
+            except BaseException:
+                self._connection_ended(connection)
+                raise
         return opened.session
 
     def end_session(self, session: ShareSession) -> None:
-        self.sessions.close(session)
-        self.leaders.end_session(session)
+        if self.sessions.close(session):
+            self._ended(session)
 
     def _connection_ended(self, connection: str) -> None:
         for session in self.sessions.close_connection(connection):
-            self.leaders.end_session(session)
+            self._ended(session)
+
+    def _ended(self, session: ShareSession) -> None:
+        self.leaders.end_session(session)
+        waiting = session.waiting
+        if waiting is not None:
+            waiting.force_complete()
+        if not self.sessions.has_group(session.group_id):
+            self.leaders.end_group(session.group_id)

@@ -9,20 +9,29 @@ those of a later one.
     epoch n    the next request of it: n counts up from 1, and after the largest int32 from 1 again
     epoch -1   its last request
 
-There are at most `group.share.max.share.sessions`. Each has SHARE_SESSION_PARTITIONS_MAX partitions
-at most, all of them together SHARE_SESSIONS_PARTITIONS_MAX: a request beyond that is answered
+A session has one fetch that waits: a later one takes its place, and the earlier one is answered.
+
+There are at most `group.share.max.share.sessions`, and SHARE_SESSIONS_OF_CONNECTION_MAX of one
+connection, with SHARE_SESSION_PARTITIONS_MAX partitions together. All sessions have
+SHARE_SESSIONS_PARTITIONS_MAX partitions that the broker knew when they were named; others, which a
+client can name without end, count for its connection alone. A request beyond that is answered
 SHARE_SESSION_LIMIT_REACHED. Any thread; one lock, a leaf.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.limits import SHARE_SESSION_PARTITIONS_MAX, SHARE_SESSIONS_PARTITIONS_MAX
+from kbroker.limits import (
+    SHARE_SESSION_PARTITIONS_MAX,
+    SHARE_SESSIONS_OF_CONNECTION_MAX,
+    SHARE_SESSIONS_PARTITIONS_MAX,
+)
 
 OPENS: Final = 0
 CLOSES: Final = -1
@@ -36,10 +45,20 @@ class Place(NamedTuple):
     partition: int
 
 
+class Waiting(Protocol):
+    """A request that waits for records."""
+
+    def force_complete(self) -> bool:
+        """Answer it now."""
+        ...
+
+
 class ShareSession:
     """One session; its owner is the request that has its epoch. `number` is above 0."""
 
-    __slots__ = ("connection", "epoch", "group_id", "member_id", "number", "partitions")
+    __slots__ = (
+        "connection", "epoch", "group_id", "member_id", "number", "partitions", "waiting",
+    )  # fmt: skip
 
     def __init__(self, group_id: str, member_id: str, number: int, connection: str) -> None:
         self.group_id: Final = group_id
@@ -47,14 +66,26 @@ class ShareSession:
         self.number: Final = number
         self.connection: Final = connection
         self.epoch = 1  # of its next request
-        # In the order in which they are read; a dict, for that and for removal.
-        self.partitions: dict[Place, None] = {}
+        # In the order in which they are read, and whether the broker knew it; a dict, for the order
+        # and for removal.
+        self.partitions: dict[Place, bool] = {}
+        self.waiting: Waiting | None = None
 
 
 class Opened(NamedTuple):
     session: ShareSession
     ended: ShareSession | None  # the member's earlier session: its records are to be released
     is_first: bool  # of its connection
+
+
+class _Connection:
+    """It stays until the connection has ended, also without a session."""
+
+    __slots__ = ("places", "sessions")
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, ShareSession] = {}
+        self.places = 0  # partitions of these
 
 
 class ShareSessions:
@@ -64,9 +95,10 @@ class ShareSessions:
         self._sessions_max = sessions_max
         self._lock = threading.Lock()
         self._numbers = 0
-        self._places = 0  # partitions of all sessions
+        self._places = 0  # partitions of all sessions that the broker knew
         self._sessions: dict[tuple[str, str], ShareSession] = {}
-        self._by_connection: dict[str, dict[int, ShareSession]] = {}
+        self._by_group: Counter[str] = Counter()
+        self._connections: dict[str, _Connection] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -75,17 +107,22 @@ class ShareSessions:
         """Epoch 0. KafkaError: there are too many."""
         key = (group_id, member_id)
         with self._lock:
-            if key not in self._sessions and len(self._sessions) >= self._sessions_max():
+            ended, here = self._sessions.get(key), self._connections.get(connection)
+            is_full = ended is None and len(self._sessions) >= self._sessions_max()
+            if here is not None and (ended is None or ended.connection != connection):
+                is_full |= len(here.sessions) >= SHARE_SESSIONS_OF_CONNECTION_MAX
+            if is_full:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            ended = self._sessions.get(key)
             if ended is not None:
                 self._remove(ended)
+            is_first = here is None
+            if here is None:
+                here = self._connections[connection] = _Connection()
             self._numbers += 1
             session = ShareSession(group_id, member_id, self._numbers, connection)
-            self._sessions[key] = session
-            here = self._by_connection.setdefault(connection, {})
-            here[session.number] = session
-            return Opened(session, ended, len(here) == 1)
+            self._sessions[key] = here.sessions[session.number] = session
+            self._by_group[group_id] += 1
+            return Opened(session, ended, is_first)
 
     def next(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """Epoch n or -1. KafkaError: there is no such session, or this is not its next request."""
@@ -100,25 +137,50 @@ class ShareSessions:
             return session
 
     def change(
-        self, session: ShareSession, added: Iterable[Place], forgotten: Iterable[Place]
+        self, session: ShareSession, added: Mapping[Place, bool], forgotten: Iterable[Place]
     ) -> list[Place]:
         """All partitions of the session then, in the order in which they are to be read: the one
-        that was the first is the last of its next request. KafkaError: too many."""
+        that was the first is the last of its next request. `added`: whether the broker knows them.
+        KafkaError: too many, or the session has ended."""
         with self._lock:
-            merged = {**session.partitions, **dict.fromkeys(added)}
+            if not self.lives(session):
+                raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+            before, here = session.partitions, self._connections[session.connection]
+            merged = {**before, **added}
             for place in forgotten:
                 merged.pop(place, None)
-            total = self._places + len(merged) - len(session.partitions)
-            if len(merged) > SHARE_SESSION_PARTITIONS_MAX or total > SHARE_SESSIONS_PARTITIONS_MAX:
+            of_connection = here.places + len(merged) - len(before)
+            of_all = self._places + sum(merged.values()) - sum(before.values())
+            grows = len(merged) > len(before)
+            if grows and (
+                of_connection > SHARE_SESSION_PARTITIONS_MAX
+                or of_all > SHARE_SESSIONS_PARTITIONS_MAX
+            ):
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            if self.lives(session):
-                self._places = total
+            here.places, self._places = of_connection, of_all
             places = list(merged)
             if len(places) > 1:
-                del merged[places[0]]
-                merged[places[0]] = None
+                merged[places[0]] = merged.pop(places[0])
             session.partitions = merged
             return places
+
+    def wait(self, session: ShareSession, request: Waiting) -> Waiting | None:
+        """The request waits for the session's records from now on; the one that has waited for them
+        until now."""
+        with self._lock:
+            before = session.waiting
+            if self.lives(session):
+                session.waiting = request
+            return before
+
+    def has_waited(self, session: ShareSession, request: Waiting) -> None:
+        with self._lock:
+            if session.waiting is request:
+                session.waiting = None
+
+    def has_group(self, group_id: str) -> bool:
+        """Whether the group has a session at this broker."""
+        return group_id in self._by_group
 
     def close(self, session: ShareSession) -> bool:
         """It has ended; False where it had ended before."""
@@ -128,8 +190,12 @@ class ShareSessions:
     def close_connection(self, connection: str) -> list[ShareSession]:
         """The sessions that have ended with it."""
         with self._lock:
-            ended = list(self._by_connection.get(connection, {}).values())
-            return [session for session in ended if self._remove(session)]
+            here = self._connections.get(connection)
+            if here is None:
+                return []
+            ended = [each for each in list(here.sessions.values()) if self._remove(each)]
+            del self._connections[connection]
+            return ended
 
     def lives(self, session: ShareSession) -> bool:
         return self._sessions.get((session.group_id, session.member_id)) is session
@@ -139,9 +205,11 @@ class ShareSessions:
         if self._sessions.get(key) is not session:
             return False
         del self._sessions[key]
-        self._places -= len(session.partitions)
-        here = self._by_connection[session.connection]
-        del here[session.number]
-        if not here:
-            del self._by_connection[session.connection]
+        self._by_group[session.group_id] -= 1
+        if not self._by_group[session.group_id]:
+            del self._by_group[session.group_id]
+        here = self._connections[session.connection]
+        del here.sessions[session.number]
+        here.places -= len(session.partitions)
+        self._places -= sum(session.partitions.values())
         return True

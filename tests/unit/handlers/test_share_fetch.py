@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ class OnePartition:
     def __init__(self, world: World) -> None:
         self._world = world
         self.words: dict[Place, str] = {}
+        self.refused: dict[Place, ErrorCode] = {}
 
     def key(self, place: Place) -> Key:
         return Key("g", place.topic_id, place.partition)
@@ -43,15 +46,22 @@ class HandCall:
             forgotten_topics_data=[], **sizes,
         )  # fmt: skip
         self.answers: list[Any] = []
+        self.errors: list[type] = []
 
     def __enter__(self) -> HandCall:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
+    def __exit__(self, kind: Any, *_: object) -> bool:
+        if kind is not None:
+            self.errors.append(kind)
+        return True
 
-    def answer_made(self, make: Any) -> None:
-        self.answers.append(make())
+    def answer_made(self, make: Any) -> bool:
+        try:
+            self.answers.append(make())
+        except Exception as error:
+            self.errors.append(type(error))
+        return True
 
     def acquired(self) -> list[list[int]]:
         return [
@@ -79,11 +89,19 @@ class Scene:
         )  # fmt: skip
         self.call = HandCall(**how)
         self.led = world.ready()
-        of_world: Any = OnePartition(world)
+        self.fetch = self.made()
+
+    def made(
+        self,
+        places: Sequence[Place] = (PLACE,),
+        refused: Mapping[Place, ErrorCode] = MappingProxyType({}),
+    ) -> DelayedShareFetch:
+        partitions: Any = OnePartition(self.world)
+        partitions.refused = refused
         call: Any = self.call
         endpoints: Any = NoEndpoints()
-        self.fetch = DelayedShareFetch(
-            self.share, call, self.session, [PLACE], of_world, endpoints, 1 << 20
+        return DelayedShareFetch(
+            self.share, call, self.session, list(places), partitions, endpoints, 1 << 20
         )
 
 
@@ -107,11 +125,23 @@ def test_its_time_ends_the_wait() -> None:
     assert scene.world.cancelled == [True]
 
 
-def test_records_that_were_read_too_late_go_back() -> None:
+def test_its_time_is_over_while_it_reads() -> None:
     scene = Scene()
     scene.fetch.begin({})
     scene.world.log.append(3)
     scene.world.log.before_read = lambda: scene.world.pass_ms(501)
+    scene.world.leaders.wake(Key("g", TOPIC, 0))
+    scene.world.run()
+    assert scene.call.acquired() == [[0]]
+    assert len(scene.call.answers) == 1
+    assert scene.world.waiting.delayed == 0
+
+
+def test_records_go_back_of_a_fetch_that_was_answered_while_it_read() -> None:
+    scene = Scene()
+    scene.fetch.begin({})
+    scene.world.log.append(3)
+    scene.world.log.before_read = scene.fetch.force_complete
     scene.world.leaders.wake(Key("g", TOPIC, 0))
     scene.world.run()
     assert scene.call.acquired() == []
@@ -138,7 +168,7 @@ def test_records_of_a_session_that_has_ended_go_back() -> None:
 def test_a_fetch_does_not_outlive_its_session() -> None:
     scene = Scene(max_wait_ms=2**31 - 1)
     scene.fetch.begin({})
-    scene.share.sessions.change(scene.session, [PLACE], ())
+    scene.share.sessions.change(scene.session, {PLACE: True}, ())
     scene.share.end_session(scene.session)
     scene.world.run()
     assert len(scene.call.answers) == 1
@@ -154,23 +184,135 @@ def test_fewer_bytes_than_were_asked_for_leave_when_its_time_is_over() -> None:
     assert scene.call.acquired() == [[0]]
 
 
-def test_a_partition_that_is_refused_ends_the_wait() -> None:
+def refusals(scene: Scene) -> list[int]:
+    (answer,) = scene.call.answers
+    return [part.error_code for topic in answer.responses for part in topic.partitions]
+
+
+def test_a_share_partition_that_ends_answers_the_fetch_that_has_met_it() -> None:
+    """It makes no other one: the state that cannot be read would be read without end."""
+    scene = Scene(max_wait_ms=2**31 - 1)
+    scene.fetch.begin({})
+    scene.led.end(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    scene.world.run()
+    assert refusals(scene) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert not scene.world.persister.reads
+    assert len(scene.world.leaders) == 0
+
+
+def test_a_state_that_cannot_be_read_answers_the_fetch() -> None:
+    scene = Scene()
+    scene.led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    scene.fetch.begin({})
+    assert scene.call.answers == []
+    scene.world.persister.answer_read(code=ErrorCode.INVALID_REQUEST)
+    assert refusals(scene) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert not scene.world.persister.reads
+
+
+def test_an_error_of_the_log_ends_the_wait() -> None:
     scene = Scene()
     scene.fetch.begin({})
-    scene.led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    scene.world.persister.writes.clear()
-    scene.world.run()  # another one is being read
-    scene.world.persister.answer_read(code=ErrorCode.FENCED_LEADER_EPOCH)
-    scene.world.run()
     scene.world.log.before_read = _storage_error
-    led = scene.world.ready()
-    assert led.phase.name == "ACTIVE"
     scene.world.leaders.wake(Key("g", TOPIC, 0))
     scene.world.run()
-    (answer,) = scene.call.answers
-    assert [part.error_code for part in answer.responses[0].partitions] == [
-        ErrorCode.KAFKA_STORAGE_ERROR
-    ]
+    assert refusals(scene) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_an_exception_is_an_error_of_its_partition() -> None:
+    scene = Scene()
+    scene.world.log.before_read = _nonsense
+    scene.fetch.begin({})
+    assert refusals(scene) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+def test_records_go_back_where_the_answer_cannot_be_made() -> None:
+    scene = Scene()
+    scene.world.log.append(3)
+    scene.fetch._endpoints = None  # type: ignore[assignment]
+    scene.fetch.begin({})
+    assert scene.call.errors == [AttributeError]
+    (again,) = scene.led.fetch(9, _all(), 1 << 20).acquired  # type: ignore[union-attr]
+    assert again.delivery_count == 1
+
+
+def test_a_later_fetch_of_the_session_takes_the_place_of_the_earlier() -> None:
+    scene = Scene()
+    scene.fetch.begin({})
+    later = scene.made()
+    later.begin({})
+    assert len(scene.call.answers) == 1
+    assert scene.world.waiting.delayed == 1
+    assert scene.session.waiting is later
+    scene.world.pass_ms(501)
+    assert len(scene.call.answers) == 2
+    assert scene.session.waiting is None
+    assert scene.world.waiting.delayed == 0
+
+
+def test_its_end_is_left_to_a_handler() -> None:
+    """It may have thousands of partitions, and the timer's thread others to serve."""
+    scene = Scene()
+    scene.fetch.begin({})
+    scene.world.clock.advance(501)
+    scene.world.timer.advance()
+    assert scene.call.answers == []
+    scene.world.run()
+    assert len(scene.call.answers) == 1
+    assert scene.world.waiting.statistics()["expired_total"] == 1
+
+
+def test_it_waits_for_bytes_in_all_partitions_together() -> None:
+    scene = Scene(min_bytes=1_000)
+    world = scene.world
+    scene.fetch.begin({})
+    assert world.watches[0][:3] == (0, False, 1_000)
+    world.log.append(3)
+    there = len(world.log.batches[0][1])
+    world.leaders.wake(Key("g", TOPIC, 0))
+    world.run()
+    assert scene.call.answers == []
+    assert world.log.reads == 0
+    two = scene.made(places=[PLACE, Place(TOPIC, 1)])
+    two.begin({})
+    part = there + -(-(1_000 - 2 * there) // 2)
+    assert world.watches[-1][:3] == (0, False, part)
+    while two.try_complete() is False:
+        world.log.append(1)
+    assert 1_000 <= 2 * sum(len(data) for _, data in world.log.batches) < 1_200
+
+
+def test_no_more_bytes_are_waited_for_than_may_leave() -> None:
+    scene = Scene(min_bytes=100_000, max_bytes=50)
+    scene.world.log.append(3)
+    scene.fetch.begin({})
+    assert scene.call.acquired() == [[0]]
+
+
+def test_errors_of_the_request_end_no_wait() -> None:
+    scene = Scene()
+    wrong = Place(TOPIC, 9)
+    fetch = scene.made(places=[wrong, PLACE], refused={wrong: ErrorCode.UNKNOWN_TOPIC_ID})
+    fetch.begin({})
+    assert scene.call.answers == []
+    scene.world.log.append(3)
+    scene.world.leaders.wake(Key("g", TOPIC, 0))
+    scene.world.run()
+    assert sorted(refusals(scene)) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+def test_a_request_with_nothing_else_is_answered_at_once() -> None:
+    scene = Scene()
+    scene.made(refused={PLACE: ErrorCode.UNKNOWN_TOPIC_ID}).begin({})
+    assert refusals(scene) == [ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+def test_no_wait_is_longer_than_a_bound() -> None:
+    assert Scene(max_wait_ms=2**31 - 1).fetch.delay_ms == 300_000
+
+
+def _nonsense() -> None:
+    raise ValueError
 
 
 def _storage_error() -> None:

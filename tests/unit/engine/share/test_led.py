@@ -6,33 +6,37 @@ import pytest
 
 from kbroker.config.share_settings import EARLIEST
 from kbroker.coordinator.share.images import StateBatch
-from kbroker.engine.share.led import Fetched, LedSharePartition, client_code
+from kbroker.engine.share.led import LedSharePartition, client_code
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.image import ClusterImage, PartitionImage, TopicImage
+from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.replica.share.acknowledging import Acknowledgement
 from kbroker.replica.share.acquiring import Wanted
-from tests.unit.engine.share.world import KEY, SETTINGS, TOPIC, World
-
-ALL = Wanted(500, 500)
-NONE, NOT_LEADER, LATER = (
-    ErrorCode.NONE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+from tests.unit.engine.share.world import (
+    ALL,
+    KEY,
+    LATER,
+    NONE,
+    NOT_LEADER,
+    SETTINGS,
+    World,
+    fetch,
+    say,
+    spans,
 )
 
 
-def spans(fetched: Fetched | None) -> list[tuple[int, int]]:
-    return [] if fetched is None else [each[:2] for each in fetched.acquired]
+class Looks(DelayedOperation):
+    """A fetch that waits."""
 
+    def __init__(self, led: LedSharePartition, owner: int) -> None:
+        super().__init__(100_000)
+        self._led, self._owner = led, owner
 
-def fetch(led: LedSharePartition, owner: int = 1, min_bytes: int = 1) -> list[tuple[int, int]]:
-    return spans(led.fetch(owner, ALL, 1 << 20, min_bytes))
+    def try_complete(self) -> bool:
+        return bool(fetch(self._led, self._owner)) and self.force_complete()
 
-
-def say(led: LedSharePartition, first: int, last: int, codes: list[ErrorCode]) -> None:
-    code = led.acknowledge(1, [Acknowledgement(first, last, [1])], codes.append)
-    if code is not None:
-        codes.append(code)
+    def on_complete(self) -> None:
+        pass
 
 
 class TestStart:
@@ -223,41 +227,79 @@ class TestWaits:
         fetch(led)
         assert world.watches[1][0] == 3
 
-    def test_fewer_bytes_than_are_wanted(self) -> None:
+    def test_how_much_there_is(self) -> None:
         world = World()
+        led = world.led()
+        assert led.readable(100) == (None, 0)  # its state is being read
+        world.persister.answer_read(0)
+        assert led.readable(100) == (0, 0)
         world.log.append(3)
-        led = world.ready()
-        assert fetch(led, 1, 100_000) == []
-        assert world.watches[0][:3] == (0, False, 100_000)
-        assert fetch(led, 1, 1) == [(0, 2)]
-
-    def test_available_records_are_not_held_back_for_more_bytes(self) -> None:
-        world = World()
-        world.log.append(3)
-        led = world.ready()
+        assert led.readable(100_000) == (0, len(world.log.batches[0][1]))
+        assert led.readable(10) == (0, 10)
         fetch(led)
+        assert led.readable(10) == (3, 0)
         led.end_session(1)
-        assert fetch(led, 2, 100_000) == [(0, 2)]
+        assert led.readable(10) == (None, 10), "available again: not held back for more"
+        led.end(LATER)
+        with pytest.raises(KafkaError):
+            led.readable(10)
 
-    def test_a_watch_that_ends_at_once_looks_again_a_little_later(self) -> None:
+    def test_a_fetch_that_has_met_a_read_of_nothing_does_not_look_again(self) -> None:
+        """It would find the same; two fetches would wake each other for ever."""
         world = World()
         led = world.ready()
-        world.run()
-        parts = led._parts._replace(await_records=lambda *args: args[-1](NONE) and None)
-        object.__setattr__(led, "_parts", parts)
+
+        def meanwhile() -> None:
+            world.log.before_read = lambda: None
+            assert fetch(led, 2) == []
+
+        world.log.before_read = meanwhile
         before = world.woken
         assert fetch(led) == []
         assert world.woken == before
-        world.pass_ms(20)
-        assert world.woken == before + 1
+        assert len(world.watches) == 1
 
-    def test_watches_have_a_bound(self) -> None:
+    def test_a_fetch_that_has_met_a_read_looks_again_where_something_has_changed(self) -> None:
         world = World()
-        world.log.append(3)
+        world.log.append(10)
         led = world.ready()
-        for size in range(50):
-            fetch(led, 1, 100_000 + size)
-        assert len(world.watches) == 8
+        fetch(led)
+
+        def meanwhile() -> None:
+            led.end_session(1)
+            assert fetch(led, 2) == []
+
+        world.log.before_read = meanwhile
+        before = world.woken
+        assert fetch(led, 3) == []
+        assert world.woken == before + 2
+        world.log.before_read = lambda: None
+        assert fetch(led, 2) == [(0, 9)]
+
+    def test_locks_that_a_fetch_finds_ended_wake_the_others(self) -> None:
+        world = World()
+        world.log.append(10)
+        world.log.append(10)
+        led = world.ready()
+        assert fetch(led) == [(0, 19)]
+        world.clock.advance(SETTINGS.lock_ms)
+        before = world.woken
+        assert spans(led.fetch(2, Wanted(10, 10, exactly=True), 1 << 20)) == [(0, 9)]
+        assert world.woken > before
+        assert fetch(led, 3) == [(10, 19)]
+
+    def test_locks_that_end_while_the_log_is_read_wake_the_others(self) -> None:
+        world = World()
+        world.log.append(10)
+        led = world.ready()
+        assert fetch(led) == [(0, 9)]
+        world.log.append(10)
+        world.log.before_read = lambda: world.clock.advance(SETTINGS.lock_ms)
+        before = world.woken
+        assert fetch(led, 2) == [(10, 19)]
+        assert world.woken > before
+        world.log.before_read = lambda: None
+        assert fetch(led, 3) == [(0, 9)]
 
     def test_a_log_that_no_fetch_waits_for_is_not_watched(self) -> None:
         world = World()
@@ -269,6 +311,50 @@ class TestWaits:
         assert world.cancelled == [True]
         fetch(led)
         assert len(world.watches) == 2
+
+    def test_a_fetch_that_comes_while_the_watch_ends_looks_again(self) -> None:
+        """It has relied on the watch of the one that has just ended."""
+        world = World()
+        led = world.ready()
+        fetch(led)
+        looked: list[object] = []
+
+        class Comes(DelayedOperation):
+            def try_complete(self) -> bool:
+                looked.append(fetch(led, 2))
+                return False
+
+            def on_complete(self) -> None:
+                pass
+
+        comes = Comes(1_000)
+        led.stop_watching = (  # type: ignore[method-assign]
+            lambda: (
+                (world.waiting.try_complete_else_watch(comes, [KEY]) and None)
+                or LedSharePartition.stop_watching(led)
+            )
+        )
+        world.leaders.stopped_waiting([KEY])
+        assert len(looked) == 2
+        world.run()
+        assert len(looked) == 3
+
+    def test_two_fetches_do_not_wake_each_other_without_end(self) -> None:
+        """On two handlers: where one meets the other's read, it looks again only after an event."""
+        world = World()
+        led = world.ready()
+        fetches = [Looks(led, number) for number in range(50)]
+        for each in fetches:
+            world.waiting.try_complete_else_watch(each, [KEY])
+        world.run()
+        world.log.before_read = lambda: fetch(led, 99)  # on another handler
+        reads = world.log.reads
+        world.leaders.wake(KEY)
+        for _ in range(1_000):
+            if world.soon:
+                world.soon.popleft()()
+        assert not world.soon
+        assert world.log.reads - reads == len(fetches)
 
     def test_wake_ups_until_a_handler_looks_are_one(self) -> None:
         world = World()
@@ -347,69 +433,6 @@ class TestLog:
         assert fetched is not None
         assert fetched.records == world.log.batches[0][1] + world.log.batches[1][1]
         assert spans(fetched) == [(0, 2)]
-
-
-class TestEnds:
-    def test_the_end_of_a_session_wakes_and_its_records_go_on(self) -> None:
-        world = World()
-        world.log.append(10)
-        led = world.ready()
-        fetch(led)
-        led.end_session(2)
-        world.run()
-        before = world.woken
-        led.end_session(1)
-        assert world.woken == before + 1
-        assert fetch(led, 2) == [(0, 9)]
-
-    def test_records_that_were_not_sent_go_back_and_do_not_count(self) -> None:
-        world = World()
-        world.log.append(10)
-        led = world.ready()
-        fetched = led.fetch(1, ALL, 1 << 20)
-        assert fetched is not None
-        led.give_back(1, fetched.acquired)
-        again = led.fetch(2, ALL, 1 << 20)
-        assert again is not None
-        assert again.acquired[0].delivery_count == 1
-        assert not world.persister.writes
-
-    def test_another_leader_epoch_reads_again(self) -> None:
-        world = World()
-        world.log.append(10)
-        led, codes = world.ready(), list[ErrorCode]()
-        fetch(led)
-        say(led, 0, 4, codes)
-        world.log.leader_epoch = 4
-        other = world.led()
-        assert other is not led
-        assert codes == [NOT_LEADER]
-        world.persister.answer_write()  # too late: it changes nothing
-        assert world.leaders.find(KEY) is other
-        assert world.persister.reads[0][0] == 4
-
-    @pytest.mark.parametrize(
-        ("leader", "epoch", "lives"), [(1, 3, True), (1, 4, False), (2, 3, False)]
-    )
-    def test_the_image_ends_those_that_are_led_elsewhere(
-        self, leader: int, epoch: int, lives: bool
-    ) -> None:
-        world = World()
-        world.ready()
-        image = ClusterImage(1, "c", 1)
-        partition = PartitionImage("orders", 0, (1, 2), (1, 2), leader, epoch, 0)
-        world.leaders.follow(
-            image.with_topics([TopicImage("orders", TOPIC, (partition,), {}, False)]), 1
-        )
-        assert (world.leaders.find(KEY) is not None) is lives
-        world.leaders.follow(image, 1)
-        assert world.leaders.find(KEY) is None
-
-    def test_before_its_state_was_read_nothing_is_acknowledged(self) -> None:
-        world = World()
-        led, codes = world.led(), list[ErrorCode]()
-        say(led, 0, 0, codes)
-        assert codes == [ErrorCode.INVALID_RECORD_STATE]
 
 
 def test_codes_of_clients() -> None:

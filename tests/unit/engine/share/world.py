@@ -12,15 +12,23 @@ from kbroker.config.share_settings import LATEST, ShareGroupSettings
 from kbroker.coordinator.share.images import NO_START, SharePartition, StateBatch
 from kbroker.coordinator.share.seams import Outcome, ReadState
 from kbroker.engine.share.leaders import ShareLeaders
-from kbroker.engine.share.led import LedSharePartition, Parts
+from kbroker.engine.share.led import Fetched, LedSharePartition, Parts
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.protocol.record_batch import Record, encode_batch
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
+from kbroker.replica.share.acknowledging import Acknowledgement
+from kbroker.replica.share.acquiring import Wanted
 
 TOPIC = UUID(int=5)
 KEY = SharePartition("g", TOPIC, 0)
+ALL = Wanted(500, 500)
+NONE, NOT_LEADER, LATER = (
+    ErrorCode.NONE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
 SETTINGS = ShareGroupSettings(30_000, 5, 2_000, True, False, LATEST)
 
 
@@ -35,6 +43,7 @@ class MemoryLog:
         self.batches: list[tuple[int, bytes]] = []  # last offset, bytes
         self.aborted: list[tuple[int, int]] = []
         self.before_read: Callable[[], object] = lambda: None
+        self.reads = 0
 
     @property
     def high_watermark(self) -> int:
@@ -54,6 +63,11 @@ class MemoryLog:
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         return (1, timestamp_ms, 0) if timestamp_ms < 1_000_000 else None
 
+    def readable_bytes(
+        self, offset: int, max_bytes: int = 1 << 20, *, read_committed: bool = False
+    ) -> int:
+        return min(max_bytes, sum(len(data) for last, data in self.batches if last >= offset))
+
     def read(
         self,
         offset: int,
@@ -62,6 +76,7 @@ class MemoryLog:
         whole_first: bool = True,
         read_committed: bool = False,
     ) -> bytes:
+        self.reads += 1
         self.before_read()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -73,9 +88,10 @@ class MemoryLog:
 
 
 class HandPersister:
-    """Calls wait here until a test answers them."""
+    """Calls wait here until a test answers them; `run` is called after each answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
         self.reads: deque[tuple[int, Callable[[ReadState], object]]] = deque()
         self.writes: deque[tuple[int, list[StateBatch], int, Callable[[Outcome], object]]]
         self.writes = deque()
@@ -103,10 +119,12 @@ class HandPersister:
                     batches: tuple[StateBatch, ...] = ()) -> None:  # fmt: skip
         _, done = self.reads.popleft()
         done(ReadState(code, None, 9, start, batches))
+        self._run()
 
     def answer_write(self, code: ErrorCode = ErrorCode.NONE) -> tuple[int, list[StateBatch], int]:
         start, batches, count, done = self.writes.popleft()
         done(Outcome(code))
+        self._run()
         return start, batches, count
 
 
@@ -124,10 +142,11 @@ class World:
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
         self.log = MemoryLog()
-        self.persister = HandPersister()
+        self.persister = HandPersister(self.run)
         self.settings = SETTINGS
         self.failures = Failures("share")
         self.soon: deque[Callable[[], object]] = deque()
+        self.call_soon: Callable[[Callable[[], object]], object] = self.soon.append
         # (offset, committed, bytes, done)
         self.watches: list[tuple[int, bool, int, Callable[[ErrorCode], object]]] = []
         self.cancelled: list[bool] = []
@@ -146,7 +165,7 @@ class World:
 
         return Parts(
             self.clock, self.persister, lambda _: self.settings,  # type: ignore[arg-type]
-            self.timer.call_later, self.soon.append, self._await_records,
+            self.timer.call_later, lambda call: self.call_soon(call), self._await_records,
             lambda log, offset, size: self.log.aborted, woken, forget, self.failures,
         )  # fmt: skip
 
@@ -181,3 +200,17 @@ class World:
         self.persister.answer_read(start, batches=batches)
         self.run()
         return led
+
+
+def spans(fetched: Fetched | None) -> list[tuple[int, int]]:
+    return [] if fetched is None else [each[:2] for each in fetched.acquired]
+
+
+def fetch(led: LedSharePartition, owner: int = 1) -> list[tuple[int, int]]:
+    return spans(led.fetch(owner, ALL, 1 << 20))
+
+
+def say(led: LedSharePartition, first: int, last: int, codes: list[ErrorCode]) -> None:
+    code = led.acknowledge(1, [Acknowledgement(first, last, [1])], codes.append)
+    if code is not None:
+        codes.append(code)

@@ -14,6 +14,10 @@ TOPIC = UUID(int=7)
 PLACES = [Place(TOPIC, index) for index in range(5)]
 
 
+def known(places: list[Place]) -> dict[Place, bool]:
+    return dict.fromkeys(places, True)
+
+
 def made(sessions_max: int = 3) -> ShareSessions:
     return ShareSessions(lambda: sessions_max)
 
@@ -86,22 +90,113 @@ def test_there_are_so_many_at_most() -> None:
 def test_partitions_take_turns() -> None:
     sessions = made()
     session = sessions.open("g", "m", "c").session
-    assert sessions.change(session, PLACES[:3], ()) == PLACES[:3]
-    assert sessions.change(session, (), ()) == [PLACES[1], PLACES[2], PLACES[0]]
-    assert sessions.change(session, PLACES[3:4], PLACES[:1]) == [PLACES[2], PLACES[1], PLACES[3]]
-    assert sessions.change(session, (), PLACES) == []
+    assert sessions.change(session, known(PLACES[:3]), ()) == PLACES[:3]
+    assert sessions.change(session, {}, ()) == [PLACES[1], PLACES[2], PLACES[0]]
+    assert sessions.change(session, known(PLACES[3:4]), PLACES[:1]) == [
+        PLACES[2],
+        PLACES[1],
+        PLACES[3],
+    ]
+    assert sessions.change(session, {}, PLACES) == []
 
 
 def test_partitions_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHARE_SESSION_PARTITIONS_MAX", 3)
+    monkeypatch.setattr(module, "SHARE_SESSION_PARTITIONS_MAX", 3)  # of a connection
     monkeypatch.setattr(module, "SHARE_SESSIONS_PARTITIONS_MAX", 5)
     sessions = made()
-    one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "c").session
-    sessions.change(one, PLACES[:3], ())
+    one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "d").session
+    sessions.change(one, known(PLACES[:3]), ())
     for session, places in ((one, PLACES[:4]), (other, PLACES[:3])):
         with pytest.raises(KafkaError) as raised:
-            sessions.change(session, places, ())
+            sessions.change(session, known(places), ())
         assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert len(one.partitions) == 3
     sessions.close(one)
-    assert len(sessions.change(other, PLACES[:3], ())) == 3
+    assert len(sessions.change(other, known(PLACES[:3]), ())) == 3
+
+
+def test_the_sessions_of_a_connection_share_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHARE_SESSION_PARTITIONS_MAX", 3)
+    sessions = made()
+    one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "c").session
+    sessions.change(one, known(PLACES[:3]), ())
+    with pytest.raises(KafkaError) as raised:
+        sessions.change(other, known(PLACES[:1]), ())
+    assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    sessions.change(one, {}, PLACES[:1])
+    assert sessions.change(other, known(PLACES[:1]), ()) == PLACES[:1]
+
+
+def test_partitions_that_are_not_known_are_not_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SHARE_SESSIONS_PARTITIONS_MAX", 2)
+    sessions = made()
+    one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "d").session
+    sessions.change(one, dict.fromkeys(PLACES, False), ())
+    sessions.change(other, known(PLACES[:2]), ())
+    with pytest.raises(KafkaError):
+        sessions.change(other, known(PLACES[:3]), ())
+    sessions.close(one)
+    sessions.close(other)
+    assert sessions._places == 0
+
+
+def test_a_connection_has_so_many_sessions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHARE_SESSIONS_OF_CONNECTION_MAX", 2)
+    sessions = made(100)
+    for member in ("m", "n", "m"):  # one takes the place of its earlier one
+        sessions.open("g", member, "c")
+    with pytest.raises(KafkaError) as raised:
+        sessions.open("g", "o", "c")
+    assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    sessions.open("g", "o", "d")
+    with pytest.raises(KafkaError):
+        sessions.open("g", "o", "c")  # it would be the third
+
+
+def test_the_end_of_a_connection_is_awaited_once() -> None:
+    """Whatever sessions it opens and closes."""
+    sessions, first = made(), []
+    for _ in range(3):
+        opened = sessions.open("g", "m", "c")
+        first.append(opened.is_first)
+        sessions.close(opened.session)
+    assert first == [True, False, False]
+    assert sessions.close_connection("c") == []
+    assert sessions.open("g", "m", "c").is_first
+
+
+def test_whether_a_group_has_a_session() -> None:
+    sessions = made()
+    one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "d").session
+    sessions.close(one)
+    assert sessions.has_group("g")
+    sessions.open("g", "n", "e")
+    assert sessions.has_group("g")
+    sessions.close_connection("e")
+    assert not sessions.lives(other)
+    assert not sessions.has_group("g")
+
+
+class Request:
+    def force_complete(self) -> bool:
+        return True
+
+
+def test_one_request_of_a_session_waits() -> None:
+    sessions = made()
+    session = sessions.open("g", "m", "c").session
+    one, other = Request(), Request()
+    assert sessions.wait(session, one) is None
+    assert sessions.wait(session, other) is one
+    sessions.has_waited(session, one)
+    assert session.waiting is other
+    sessions.has_waited(session, other)
+    assert session.waiting is None
+    sessions.close(session)
+    assert sessions.wait(session, one) is None
+    assert session.waiting is None
+    with pytest.raises(KafkaError) as raised:
+        sessions.change(session, {}, ())
+    assert raised.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND

@@ -1,0 +1,195 @@
+"""The end of a session, of a group's last session, and of a share-partition; failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.coordinator.share.images import StateBatch
+from kbroker.coordinator.share.seams import ReadState
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.image import ClusterImage, PartitionImage, TopicImage
+from kbroker.replica.share.acquiring import Wanted
+from tests.unit.engine.share.world import (
+    ALL,
+    KEY,
+    LATER,
+    NONE,
+    NOT_LEADER,
+    SETTINGS,
+    TOPIC,
+    World,
+    fetch,
+    say,
+)
+
+
+class TestEnds:
+    def test_the_end_of_a_session_wakes_and_its_records_go_on(self) -> None:
+        world = World()
+        world.log.append(10)
+        led = world.ready()
+        fetch(led)
+        led.end_session(2)
+        world.run()
+        before = world.woken
+        led.end_session(1)
+        assert world.woken == before + 1
+        assert fetch(led, 2) == [(0, 9)]
+
+    def test_records_that_were_not_sent_go_back_and_do_not_count(self) -> None:
+        world = World()
+        world.log.append(10)
+        led = world.ready()
+        fetched = led.fetch(1, ALL, 1 << 20)
+        assert fetched is not None
+        led.give_back(1, fetched.acquired)
+        again = led.fetch(2, ALL, 1 << 20)
+        assert again is not None
+        assert again.acquired[0].delivery_count == 1
+        assert not world.persister.writes
+
+    def test_another_leader_epoch_reads_again(self) -> None:
+        world = World()
+        world.log.append(10)
+        led, codes = world.ready(), list[ErrorCode]()
+        fetch(led)
+        say(led, 0, 4, codes)
+        world.log.leader_epoch = 4
+        other = world.led()
+        assert other is not led
+        assert codes == [NOT_LEADER]
+        world.persister.answer_write()  # too late: it changes nothing
+        assert world.leaders.find(KEY) is other
+        assert world.persister.reads[0][0] == 4
+
+    @pytest.mark.parametrize(
+        ("leader", "epoch", "lives"), [(1, 3, True), (1, 4, False), (2, 3, False)]
+    )
+    def test_the_image_ends_those_that_are_led_elsewhere(
+        self, leader: int, epoch: int, lives: bool
+    ) -> None:
+        world = World()
+        world.ready()
+        image = ClusterImage(1, "c", 1)
+        partition = PartitionImage("orders", 0, (1, 2), (1, 2), leader, epoch, 0)
+        world.leaders.follow(
+            image.with_topics([TopicImage("orders", TOPIC, (partition,), {}, False)]), 1
+        )
+        assert (world.leaders.find(KEY) is not None) is lives
+        world.leaders.follow(image, 1)
+        assert world.leaders.find(KEY) is None
+
+    def test_it_ends_with_the_last_session_of_its_group(self) -> None:
+        world = World()
+        world.log.append(10)
+        led = world.ready()
+        world.leaders.end_group("another")
+        assert world.leaders.find(KEY) is led
+        world.leaders.end_group("g")
+        assert world.leaders.find(KEY) is None
+        assert world.led() is not led
+        world.leaders.end_group("g")  # while its state is being read
+        assert world.leaders.find(KEY) is None
+
+    def test_before_that_its_counts_are_written(self) -> None:
+        """Or a record that ends all consumers of a group at once would be delivered for ever."""
+        world = World()
+        world.log.append(5)
+        world.log.append(5)
+        led = world.ready()
+        led.fetch(1, Wanted(5, 5, exactly=True), 1 << 20)
+        led.fetch(2, Wanted(5, 5, exactly=True), 1 << 20)
+        led.end_session(1)
+        led.end_session(2)
+        world.leaders.end_group("g")
+        assert world.persister.answer_write() == (0, [StateBatch(0, 4, 0, 1)], 0)
+        assert world.leaders.find(KEY) is led
+        assert world.persister.answer_write() == (0, [StateBatch(5, 9, 0, 1)], 0)
+        assert world.leaders.find(KEY) is None
+
+    def test_a_write_that_fails_does_not_keep_it(self) -> None:
+        world = World()
+        world.log.append(5)
+        led, codes = world.ready(), list[ErrorCode]()
+        fetch(led)
+        say(led, 0, 4, codes)
+        led.end_session(1)
+        world.leaders.end_group("g")
+        world.persister.answer_write(ErrorCode.REQUEST_TIMED_OUT)
+        assert codes == [LATER]
+        assert world.leaders.find(KEY) is None
+
+    def test_a_session_that_comes_meanwhile_keeps_it(self) -> None:
+        world = World()
+        world.log.append(5)
+        led = world.ready()
+        fetch(led)
+        led.end_session(1)
+        world.leaders.end_group("g")
+        assert world.led() is led
+        world.persister.answer_write()
+        assert world.leaders.find(KEY) is led
+
+    def test_it_ends_while_its_state_is_being_read(self) -> None:
+        world = World()
+        world.log.append(10)
+        led = world.led()
+        _, done = world.persister.reads.popleft()
+        done(ReadState(NONE, None, 9, -1, ()))
+        led.end(NOT_LEADER)
+        world.run()
+        assert not world.persister.writes
+
+    def test_it_ends_between_its_first_writes(self) -> None:
+        world = World()
+        world.log.append(10)
+        led = world.ready(0, (StateBatch(0, 4, 0, 1), StateBatch(8, 14, 2, 1)))
+        led.end(NOT_LEADER)
+        world.persister.answer_write()
+        assert not world.persister.writes
+
+    @pytest.mark.parametrize("part", ["persister", "call_soon"])
+    def test_it_ends_where_its_state_cannot_be_read(self, part: str) -> None:
+        """It would be read for ever, and no later fetch would make another."""
+        world = World()
+
+        def fails(*_: object) -> None:
+            raise MemoryError
+
+        if part == "persister":
+            world.persister.read = fails  # type: ignore[assignment]
+            led = world.led()
+        else:
+            led = world.led()
+            world.call_soon = fails
+            world.persister.answer_read(0)
+        with pytest.raises(KafkaError) as raised:
+            fetch(led)
+        assert raised.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert world.leaders.find(KEY) is None
+        assert world.failures.count >= 1
+
+    def test_a_failure_after_records_were_acquired_gives_them_back(self) -> None:
+        world = World()
+        world.log.append(10)
+        led = world.ready()
+        later = world.timer.add
+
+        def fails(*_: object) -> None:
+            raise MemoryError
+
+        world.timer.add = fails  # type: ignore[method-assign, assignment]
+        with pytest.raises(MemoryError):
+            fetch(led)
+        world.timer.add = later  # type: ignore[method-assign]
+        again = led.fetch(2, ALL, 1 << 20)
+        assert again is not None
+        assert again.acquired[0].delivery_count == 1
+        world.pass_ms(SETTINGS.lock_ms)
+        assert fetch(led, 3) == [(0, 9)], "the timer was set again"
+
+    def test_before_its_state_was_read_nothing_is_acknowledged(self) -> None:
+        world = World()
+        led, codes = world.led(), list[ErrorCode]()
+        say(led, 0, 0, codes)
+        assert codes == [ErrorCode.INVALID_RECORD_STATE]
