@@ -231,7 +231,7 @@ def test_records_that_were_delivered_are_not_lost_by_a_kill(tmp_path: Path) -> N
             topic_id, at = begin(client)
             client.produce("orders", 4)
             assert acquired(client.fetch()) == [(at, at + 3, 1)]
-        broker.kill9()
+            broker.kill9()  # before the session ends with its connection, and counts
         broker.restart()
         with ShareClient(broker.bootstrap) as client:
             assert acquired(client.fetch(topic_id, wait_ms=20_000)) == [(at, at + 3, 1)]
