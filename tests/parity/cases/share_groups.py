@@ -123,3 +123,58 @@ def others(talk: Talk) -> None:
         talk.ask(fetch_offsets(talk, version, group))
     talk.ask(fetch_offsets(talk, 9, group, [(name, [0])], member="m", epoch=2))
     talk.ask(delete_offsets(group, (name, [0])))
+
+
+def partitions_of(found: Any) -> list[list[int]]:
+    parts = found.assignment.topic_partitions if found.assignment else ()
+    return sorted(sorted(map(int, each.partitions)) for each in parts)
+
+
+def joined(talk: Talk, group: str, *names: str, partitions: list[list[int]]) -> Any:
+    """A member that has these partitions; its last answer."""
+    seen = [talk.quietly(beat(group, "m", 0, subscribed_topic_names=list(names)))]
+
+    def has_them() -> bool:
+        again = beat(group, "m", seen[-1].member_epoch, subscribed_topic_names=list(names))
+        seen.append(talk.quietly(again))
+        return partitions_of(seen[-1]) == partitions
+
+    talk.until(has_them)
+    return seen[-1]
+
+
+@book.case("a topic is deleted")
+def deleted(talk: Talk) -> None:
+    group, name, other = talk.name("g"), topic(talk, "t"), topic(talk, "u", partitions=2)
+    found = joined(talk, group, name, other, partitions=[[0], [0, 1]])
+    talk.delete(name)
+    seen = [found]
+
+    def has_lost_it() -> bool:
+        seen.append(talk.quietly(beat(group, "m", seen[-1].member_epoch)))
+        return partitions_of(seen[-1]) == [[0, 1]]
+
+    talk.until(has_lost_it)
+    talk.ask(beat(group, "m", -1))
+    talk.ask(delete_groups(2, group))
+    talk.ask(look(group))
+
+
+@book.case("topics are deleted before their group")
+def deleted_before(talk: Talk) -> None:
+    group, name, other = talk.name("g"), topic(talk, "t"), topic(talk, "u", partitions=2)
+    joined(talk, group, name, other, partitions=[[0], [0, 1]])
+    talk.ask(beat(group, "m", -1))
+    talk.delete(name)
+    talk.ask(delete_groups(2, group))
+    talk.ask(look(group))
+
+
+@book.case("a group of the same name")
+def same_name(talk: Talk) -> None:
+    group, name = talk.name("g"), topic(talk)
+    for _ in range(2):
+        found = joined(talk, group, name, partitions=[[0]])
+        talk.note("epoch", found.member_epoch)
+        talk.ask(beat(group, "m", -1))
+        talk.ask(delete_groups(2, group))
