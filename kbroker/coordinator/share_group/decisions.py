@@ -26,6 +26,7 @@ from kbroker.coordinator.consumer_group.images import (
     TargetEpoch,
 )
 from kbroker.coordinator.consumer_group.messages import Refused
+from kbroker.coordinator.consumer_group.parts import BATCH_BYTES_MAX
 from kbroker.coordinator.share_group.images import (
     CurrentImage,
     Kind,
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 _FIRST_EPOCH: Final = 1
 _NO_PARTITIONS: Final = TopicPartitions("", frozenset())
+# In the record of the topics that have states.
+_BESIDE_NAME_BYTES: Final = 24
+_PARTITION_BYTES: Final = 4
 
 # Puts a target of the group's epoch into the draft, if it is computed now.
 Assign = Callable[["Draft"], None]
@@ -222,21 +226,40 @@ def removed(draft: Draft, member_ids: Iterable[str], topics: TopicsSeen) -> None
 # --- the topics with a state ----------------------------------------------------------------------
 
 
-def begin_states(draft: Draft, topics: TopicsSeen) -> None:
+def begin_states(draft: Draft, topics: TopicsSeen) -> int:
     """Share-partitions of subscribed topics that have no state are to get one, also where their
     states are being deleted, which the share coordinator does first. This is one change: a member
-    may name many topics."""
+    may name many topics. How many topics wait, since the log would not take the record of all."""
     kept = draft.state.state_topics
     initializing, deleting = dict(kept.initializing), dict(kept.deleting)
+    left, size = 0, _record_bytes(kept)
     for name in sorted(draft.state.topics()):
         for topic_id, count in topics.partition_counts([name]).items():
             begins = initializing.get(topic_id, _NO_PARTITIONS).partitions
             begun = kept.initialized.get(topic_id, _NO_PARTITIONS).partitions
             missing = frozenset(range(count)) - begins - begun
-            if missing:
-                initializing[topic_id] = TopicPartitions(name, begins | missing)
-                deleting.pop(topic_id, None)
+            if not missing:
+                continue
+            size += _topic_bytes(name, len(missing))
+            if size > BATCH_BYTES_MAX:
+                left += 1
+                continue
+            initializing[topic_id] = TopicPartitions(name, begins | missing)
+            deleting.pop(topic_id, None)
     _put_topics(draft, StateTopics(initializing, kept.initialized, deleting))
+    return left
+
+
+def _record_bytes(kept: StateTopics) -> int:
+    """About how long the record of these is, at most."""
+    parts = (kept.initializing, kept.initialized)
+    size = sum(_topic_bytes(name, len(some)) for part in parts for name, some in part.values())
+    return size + sum(_topic_bytes(name, 0) for name in kept.deleting.values())
+
+
+def _topic_bytes(name: str, partitions: int) -> int:
+    """Of a topic that begins, and has begun in part, so that it is named twice."""
+    return 2 * (_BESIDE_NAME_BYTES + len(name)) + _PARTITION_BYTES * partitions
 
 
 def states_came(draft: Draft, begun: Indexes, deleted: Indexes, topics: TopicsSeen) -> None:

@@ -310,7 +310,7 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             decisions.states_came(draft, came.begun, came.deleted, topics)
             if begins:
                 self._begins = False
-                decisions.begin_states(draft, topics)
+                self._write_left(decisions.begin_states(draft, topics))
             if came.is_fenced:
                 decisions.topics_again(draft)
             if draft.changes:
@@ -379,6 +379,12 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             self._outbox.run()
         else:
             self._see_to_states()
+
+    def _write_left(self, left: int) -> None:
+        if left:
+            message = "%d topics of group %s get no state, and are with no member: it has too many"
+            group_id = printable(self.group_id)
+            lines.write(logging.WARNING, "states left", message, left, group_id)
 
     def _write_failed(self, failed: Mapping[ErrorCode, int]) -> None:
         for code, count in failed.items():

@@ -17,7 +17,12 @@ from kbroker.coordinator.share_group.images import (
     StateTopics,
     TopicPartitions,
 )
-from kbroker.coordinator.share_group.records import change_of, decode_key, record_of
+from kbroker.coordinator.share_group.records import (
+    change_of,
+    decode_key,
+    record_bytes,
+    record_of,
+)
 from kbroker.coordinator.share_group.state import Draft, ShareGroupState
 from kbroker.metadata.image import ClusterImage
 from tests.unit.coordinator.consumer_group.world import topic_of
@@ -78,3 +83,22 @@ def test_values_of_later_versions_are_read_as_the_one_that_is_known() -> None:
     assert change_of(read, b"\x00\x03" + value[2:]) == change
     with pytest.raises(RecordError):
         change_of(read, b"\xff\xff" + value[2:])
+
+
+def test_as_many_topics_begin_as_the_log_takes_in_one_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = tuple(f"t{number:02}" for number in range(40))
+    image = ClusterImage().with_topics([topic_of(name, 30) for name in names])
+    monkeypatch.setattr(decisions, "BATCH_BYTES_MAX", 3_000)
+    state = state_of(*names)
+    topics = Topics(lambda: image).seen()
+    for _ in range(2):
+        left = decisions.begin_states(Draft(state), topics)
+        begins = state.state_topics.initializing
+        assert len(begins) == len(names) - left == 17
+        change = AnyChange(Kind.STATE_TOPICS, "", state.state_topics)
+        assert 2_000 < record_bytes(change) < 3_000
+    draft = Draft(state)
+    decisions.states_came(draft, {id_: frozenset({0}) for id_ in begins}, {}, topics)
+    assert record_bytes(AnyChange(Kind.STATE_TOPICS, "", state.state_topics)) < 3_000

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.coordinator.consumer_group import parts
 from kbroker.coordinator.consumer_group.drafts import AnyChange
+from kbroker.coordinator.share_group import decisions
 from kbroker.coordinator.share_group.images import Kind, StateTopics
 from kbroker.coordinator.share_group.questions import PAUSE_MS, UNDER_WAY_MAX
 from kbroker.coordinator.share_group.records import decode_key, record_of
@@ -319,3 +320,13 @@ def test_an_older_step_does_not_ask_after_a_later_one(world: World) -> None:
     world.log.release()
     world.persister.answer()
     assert begun(world) == 5
+
+
+def test_topics_beyond_one_record_wait_with_a_warning(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(decisions, "BATCH_BYTES_MAX", 100)
+    world.create(topic_of("u", 3))
+    assert world.join("a", "t", "u").code is NONE
+    assert len(world.persister.answer()) == 3
+    assert "1 topics of group g get no state" in caplog.text
