@@ -184,7 +184,7 @@ cdef class HotShares:
 
     def call_soon(self, done not None):
         cdef HotPath hot = self.hot
-        cdef ParkedRequest* parked
+        cdef ParkedRequest* parked = NULL
         with hot.own_lock:
             parked = self._parked(0, FOR_EVER_MS, done)
             if parked != NULL:
