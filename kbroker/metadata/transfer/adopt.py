@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -106,14 +107,17 @@ class Adoption:
         ids: Ids,
         now_ms: int,
         configs: Mapping[str, str] = NO_CONFIGS,
+        of_topics: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         """`configs`: what all topics that are adopted set for themselves, but for Kafka's own;
-        checked already. `boot_id`: of the machine. `ids`: those of this adoption, none yet."""
+        checked already. `of_topics`: settings of topics by name, where they are known.
+        `boot_id`: of the machine. `ids`: those of this adoption, none yet."""
         self._directory = directory
         self._boot_id = boot_id
         self._ids = ids
         self._now_ms = now_ms
         self._configs = {**_NOTHING_GOES, **configs}
+        self._of_topics = of_topics
 
     def run(
         self, sources: Sequence[Path], topics: Collection[str] = (), own: Own = NO_OWN_TOPICS
@@ -185,7 +189,7 @@ class Adoption:
         return _Ours(store, MetadataNodes(store, fence, epoch), own.node_id)
 
     def _image(self, node_id: int, topic: str, logs: Sequence[ForeignLog]) -> TopicImage:
-        configs = _OWN_CONFIGS.get(topic, self._configs)
+        configs = self._of_topics.get(topic, _OWN_CONFIGS.get(topic, self._configs))
         return new_topic_image(topic, logs[0].topic_id, [(node_id,)] * len(logs), configs)
 
     def _taken(self, ours: _Ours, logs: Logs, images: Sequence[TopicImage]) -> list[Copied]:
