@@ -29,6 +29,7 @@ class Format(Enum):
     NODES = "nodes"
     INTERNAL_TOPICS = "internal.topics"
     BETWEEN_BROKERS = "between.brokers"
+    BACKUP = "backup"
 
 
 # Its name in lines and documents, and where its number is.
@@ -38,6 +39,7 @@ LABELS: Final = {
     Format.NODES: "nodes of the metadata tree",
     Format.INTERNAL_TOPICS: "records in internal topics",
     Format.BETWEEN_BROKERS: "protocol between brokers",
+    Format.BACKUP: "backup",
 }
 PLACES: Final = {
     Format.LOG_DIRECTORY: "`kbroker.format` beside `meta.properties`, in each directory",
@@ -45,6 +47,7 @@ PLACES: Final = {
     Format.NODES: "the node `/kbroker/formats`",
     Format.INTERNAL_TOPICS: "the node `/kbroker/formats`",
     Format.BETWEEN_BROKERS: "the node `/kbroker/formats`",
+    Format.BACKUP: "`kbroker_backup` in `manifest.json`",
 }
 # Those of the whole cluster.
 IN_NODE: Final = (Format.NODES, Format.INTERNAL_TOPICS, Format.BETWEEN_BROKERS)
@@ -144,6 +147,11 @@ TABLE: Final = (
         Format.BETWEEN_BROKERS, 5, Need.TOKENS, "0.1.0",
         "also delegation tokens in images; of an earlier kbroker as the controller none could log"
         " in",
+    ),
+    Row(
+        Format.BACKUP, 0, Need.NOTHING, "0.1.0",
+        "a directory of one broker's logs, with metadata and committed offsets as JSON"
+        " (docs/backup.md)",
     ),
 )  # fmt: skip
 

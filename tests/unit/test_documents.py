@@ -15,7 +15,13 @@ from tests.simulation.planted_threads import PLANTED_IN_THREADS
 from tests.support.source_tree import ROOT
 
 # Names of files that a broker or a job writes, not of files in the tree.
-WRITTEN = {"meta.properties", "_ledger/00000000000000000012.json"}
+WRITTEN = {
+    "meta.properties",
+    "_ledger/00000000000000000012.json",
+    "groups.json",
+    "manifest.json",
+    "metadata.json",
+}
 IGNORED = {"build", ".venv", "node_modules"}
 DOCUMENTS = sorted(
     path

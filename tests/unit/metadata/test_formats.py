@@ -29,7 +29,7 @@ def test_numbers_of_a_format_begin_at_0_and_have_no_gap() -> None:
 
 def test_nothing_is_needed_before_there_are_transactions_or_acls() -> None:
     assert needed(transactions=False, acls=False) == dict.fromkeys(Format, 0)
-    assert needed(transactions=True, acls=False) == dict.fromkeys(Format, 1)
+    assert needed(transactions=True, acls=False) == {**dict.fromkeys(Format, 1), Format.BACKUP: 0}
     assert needed(transactions=False, acls=True) == {
         **dict.fromkeys(Format, 0),
         Format.NODES: 2,
@@ -37,6 +37,7 @@ def test_nothing_is_needed_before_there_are_transactions_or_acls() -> None:
     }
     assert needed(transactions=True, consumer_groups=True) == {
         **dict.fromkeys(Format, 1),
+        Format.BACKUP: 0,
         Format.INTERNAL_TOPICS: 2,
     }
 
