@@ -39,6 +39,7 @@ LEVELS: Final[tuple[tuple[str, ...], ...]] = (
     ("cluster",),
     ("observe",),
     ("server", "admin"),
+    ("backup",),
     ("cli",),
     ("testing",),
 )
