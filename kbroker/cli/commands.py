@@ -39,6 +39,7 @@ VERBS: Final[dict[str, Verb]] = {
     "quota": Verb("kbroker.cli.quota", "Show and change quotas of users, clients and addresses."),
     "config": Verb("kbroker.cli.config", "Explain keys; show and change settings."),
     "offsets": Verb("kbroker.cli.offsets", "Show where the logs of partitions begin and end."),
+    "backup": Verb("kbroker.cli.backup", "Save a broker that serves; restore it."),
     "metadata": Verb("kbroker.cli.metadata", "Take the metadata of one node to ZooKeeper."),
     "logdirs": Verb("kbroker.cli.logdirs", "Show what partitions take on the disks."),
     "logdir": Verb("kbroker.cli.logdir", "Move logs between data directories; take others over."),

@@ -66,7 +66,7 @@ def import_metadata(file: str, zookeeper: str | None, config: str | None, output
     from kbroker.metadata.transfer.into_zookeeper import TreeImport
     from kbroker.server.metadata_store import open_zookeeper
 
-    settings = _settings(zookeeper, config)
+    settings = zookeeper_settings(zookeeper, config)
     export = load(Path(file).expanduser())
     for library in ("kbroker", "kazoo"):
         logging.getLogger(library).addHandler(logging.NullHandler())  # the error says it all
@@ -97,7 +97,7 @@ def directory_of(text: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(text)))
 
 
-def _settings(zookeeper: str | None, file: str | None) -> ZooKeeperSettings:
+def zookeeper_settings(zookeeper: str | None, file: str | None) -> ZooKeeperSettings:
     from kbroker.config import BrokerConfig
     from kbroker.metadata.store.zookeeper_settings import CONNECT, ZooKeeperSettings
 
