@@ -116,6 +116,8 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.WRITE_SHARE_GROUP_STATE: _served(0, 1),
         ApiKey.DELETE_SHARE_GROUP_STATE: _served(0, 0),
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _served(0, 1),
+        ApiKey.STREAMS_GROUP_HEARTBEAT: _served(0, 0),
+        ApiKey.STREAMS_GROUP_DESCRIBE: _served(0, 0),
     }
 )
 

@@ -80,6 +80,8 @@ if TYPE_CHECKING:
         share_fetch,
         share_group_describe,
         share_group_heartbeat,
+        streams_group_describe,
+        streams_group_heartbeat,
         sync_group,
         txn_offset_commit,
         unregister_broker,
