@@ -30,7 +30,11 @@ from kbroker.config.definition import (
     find_broker_key,
     nearest_name,
 )
-from kbroker.config.group_settings import check_consumer_groups, check_share_members
+from kbroker.config.group_settings import (
+    check_consumer_groups,
+    check_share_members,
+    check_streams_groups,
+)
 from kbroker.config.key import (
     ConfigKey,
     ConfigSource,
@@ -311,6 +315,7 @@ def _check_together(config: BrokerConfig) -> None:
         )
     check_consumer_groups(config)
     check_share_members(config)
+    check_streams_groups(config)
     check_share_groups(config)
 
 

@@ -1,4 +1,4 @@
-"""The settings of consumer and share groups: their own where they have some, else the broker's.
+"""The settings of groups: their own where they have some, else the broker's.
 
 Groups are given settings as resources (type 32), before or after they exist; they are checked
 against the bounds of that moment (`dynamic.check_group`). Where a broker's bounds have been
@@ -68,6 +68,30 @@ _OF_SHARE_GROUPS: Final = (
 )
 
 
+_STREAMS_SESSION_TIMEOUT: Final = "group.streams.session.timeout.ms"
+_STREAMS_HEARTBEAT_INTERVAL: Final = "group.streams.heartbeat.interval.ms"
+_OF_STREAMS_GROUPS: Final = (
+    (
+        _STREAMS_SESSION_TIMEOUT,
+        "group.streams.min.session.timeout.ms",
+        "group.streams.max.session.timeout.ms",
+    ),
+    (
+        _STREAMS_HEARTBEAT_INTERVAL,
+        "group.streams.min.heartbeat.interval.ms",
+        "group.streams.max.heartbeat.interval.ms",
+    ),
+    (
+        "group.streams.assignment.interval.ms",
+        "group.streams.min.assignment.interval.ms",
+        "group.streams.max.assignment.interval.ms",
+    ),
+)
+_STANDBYS: Final = "group.streams.num.standby.replicas"
+_STANDBYS_MAX: Final = "group.streams.max.standby.replicas"
+_FIRST_DELAY: Final = "group.streams.initial.rebalance.delay.ms"
+
+
 class ConsumerGroupSettings(NamedTuple):
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -87,12 +111,40 @@ def share_member_settings(config: BrokerConfig, own: Mapping[str, str]) -> Share
     return ShareMemberSettings(*(_value(config, own, *keys) for keys in _OF_SHARE_GROUPS))
 
 
+class StreamsSettings(NamedTuple):
+    """What a streams group follows; at this moment."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    standby_replicas: int
+    initial_rebalance_delay_ms: int
+
+
+def streams_settings(config: BrokerConfig, own: Mapping[str, str]) -> StreamsSettings:
+    """`own`: the settings that are stored for the group."""
+    silence, pause, interval = (_value(config, own, *keys) for keys in _OF_STREAMS_GROUPS)
+    return StreamsSettings(
+        silence,
+        pause,
+        interval,
+        _value(config, own, _STANDBYS, None, _STANDBYS_MAX),
+        _value(config, own, _FIRST_DELAY, None, None),
+    )
+
+
 def consumer_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ConsumerGroupSettings:
     """`own`: what is stored for the group."""
     return ConsumerGroupSettings(*(_value(config, own, *keys) for keys in _BOUNDED))
 
 
-def _value(config: BrokerConfig, own: Mapping[str, str], key: str, least: str, most: str) -> int:
+def _value(
+    config: BrokerConfig,
+    own: Mapping[str, str],
+    key: str,
+    least: str | None,
+    most: str | None,
+) -> int:
     value: int = config[key]
     name = key.removeprefix("group.")
     text = own.get(name)
@@ -102,9 +154,9 @@ def _value(config: BrokerConfig, own: Mapping[str, str], key: str, least: str, m
         value = parse_value(GROUP_KEYS[name], text)
     except InvalidValue:
         return value
-    low: int = config[least]
-    high: int = config[most]
-    return min(max(value, low), high)
+    if least is not None:
+        value = max(value, config[least])
+    return value if most is None else min(value, config[most])
 
 
 def check_consumer_groups(config: BrokerConfig) -> None:
@@ -125,6 +177,17 @@ def check_share_members(config: BrokerConfig) -> None:
     _check_assignors("group.share.assignors", config["group.share.assignors"], _SHARE_ASSIGNORS)
     _check_bounds(config, _OF_SHARE_GROUPS)
     _check_silence(config, _SHARE_SESSION_TIMEOUT, _SHARE_HEARTBEAT_INTERVAL)
+
+
+def check_streams_groups(config: BrokerConfig) -> None:
+    """Whether the broker's settings for streams groups go together; ConfigError."""
+    _check_bounds(config, _OF_STREAMS_GROUPS)
+    _check_silence(config, _STREAMS_SESSION_TIMEOUT, _STREAMS_HEARTBEAT_INTERVAL)
+    if config[_STANDBYS] > config[_STANDBYS_MAX]:
+        raise ConfigError(
+            f"{_STANDBYS}={config[_STANDBYS]} is more than {_STANDBYS_MAX}={config[_STANDBYS_MAX]}",
+            "use less",
+        )
 
 
 def _check_assignors(key: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:

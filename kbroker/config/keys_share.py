@@ -1,4 +1,4 @@
-"""Broker keys of share groups and streams groups: known, not served in this version.
+"""Broker keys of share groups and streams groups.
 
 Rows of the table only (see `key.py`); `definition.py` joins them with the other themes.
 """
@@ -114,30 +114,43 @@ SHARE_COORDINATOR_KEYS: Final = (
 
 STREAMS_GROUP_KEYS: Final = (
     Key("group.streams.session.timeout.ms", INT, 45_000,
-        "Silence after which a streams group's member is taken for dead.", low=1),
+        "Silence after which a streams group's member is taken for dead.", low=1,
+        supported=True),
     Key("group.streams.min.session.timeout.ms", INT, 45_000,
-        "The shortest session timeout that a streams group may be given.", low=1),
+        "The shortest session timeout that a streams group may be given.", low=1,
+        supported=True),
     Key("group.streams.max.session.timeout.ms", INT, 60_000,
-        "The longest session timeout that a streams group may be given.", low=1),
+        "The longest session timeout that a streams group may be given.", low=1,
+        supported=True),
     Key("group.streams.heartbeat.interval.ms", INT, 5_000,
-        "Pause between two heartbeats of a streams group's member.", low=1),
+        "Pause between two heartbeats of a streams group's member.", low=1,
+        supported=True),
     Key("group.streams.min.heartbeat.interval.ms", INT, 5_000,
-        "The shortest heartbeat pause that a streams group may be given.", low=1),
+        "The shortest heartbeat pause that a streams group may be given.", low=1,
+        supported=True),
     Key("group.streams.max.heartbeat.interval.ms", INT, 15_000,
-        "The longest heartbeat pause that a streams group may be given.", low=1),
-    Key("group.streams.max.size", INT, INT_MAX, "Members a streams group may have.", low=1),
+        "The longest heartbeat pause that a streams group may be given.", low=1,
+        supported=True),
+    Key("group.streams.max.size", INT, INT_MAX, "Members a streams group may have.", low=1,
+        supported=True),
     Key("group.streams.initial.rebalance.delay.ms", INT, 3_000,
-        "How long an empty streams group waits for more members.", low=0),
+        "How long an empty streams group waits for more members.", low=0,
+        supported=True),
     Key("group.streams.assignment.interval.ms", INT, 1_000,
-        "Pause between two assignments of a streams group.", low=0, dynamic=CLUSTER_WIDE),
+        "Pause between two assignments of a streams group.", low=0, dynamic=CLUSTER_WIDE,
+        supported=True),
     Key("group.streams.min.assignment.interval.ms", INT, 0,
-        "The shortest pause between assignments that a streams group may be given.", low=0),
+        "The shortest pause between assignments that a streams group may be given.", low=0,
+        supported=True),
     Key("group.streams.max.assignment.interval.ms", INT, 15_000,
-        "The longest pause between assignments that a streams group may be given.", low=0),
+        "The longest pause between assignments that a streams group may be given.", low=0,
+        supported=True),
     Key("group.streams.num.standby.replicas", INT, 0,
-        "Standby copies of each task of a streams group.", low=0),
+        "Standby copies of each task of a streams group.", low=0,
+        supported=True),
     Key("group.streams.max.standby.replicas", INT, 2,
-        "The most standby copies that a streams group may be given.", low=0),
+        "The most standby copies that a streams group may be given.", low=0,
+        supported=True),
 )  # fmt: skip
 
 KEYS: Final = SHARE_GROUP_KEYS + SHARE_COORDINATOR_KEYS + STREAMS_GROUP_KEYS
