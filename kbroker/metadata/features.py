@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GROUP_VERSION: Final = "group.version"
 SHARE_VERSION: Final = "share.version"
+STREAMS_VERSION: Final = "streams.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
@@ -47,7 +48,7 @@ FEATURES: Final = (
     Feature("eligible.leader.replicas.version", 0),
     Feature(GROUP_VERSION, 1, ("groups of the consumer protocol are served (KIP-848)",)),
     Feature(SHARE_VERSION, 0, in_work=1),
-    Feature("streams.version", 0),
+    Feature(STREAMS_VERSION, 0, in_work=1),
     Feature(
         TRANSACTION_VERSION,
         2,
