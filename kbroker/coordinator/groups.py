@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.runtime.machine import LogListener
     from kbroker.coordinator.share.seams import Persister
     from kbroker.coordinator.share_group.coordinator import ShareGroups
+    from kbroker.coordinator.streams_group.coordinator import StreamsGroups
     from kbroker.metadata.image import ImageDelta
     from kbroker.own_thread import OwnThread
     from kbroker.purgatory.timer import CallLater
@@ -107,12 +108,14 @@ class Groups:
         self._on_demand = threading.Lock()
         self._consumer_groups: ConsumerGroups | None = None
         self._share_groups: ShareGroups | None = None
+        self._streams_groups: StreamsGroups | None = None
         self._share = share
         self._clock, self._timer, self._beside = clock, timer, beside
         self._machine.attach(
             self.coordinator,
             lambda: self.consumer_groups().replay(),
             lambda: self.share_groups().replay(),
+            lambda: self.streams_groups().replay(),
         )
         self.expiration: Final = OffsetExpiration(
             self.table, self.coordinator, clock, config, self.coordinator.failures
@@ -172,6 +175,20 @@ class Groups:
         count = self.table.partition_count
         index = partition_for(group_id, count) if count else 0
         self._share().on_worker(TopicPartition(OFFSETS_TOPIC, index), call)
+
+    def streams_groups(self) -> StreamsGroups:
+        """Made at the first call. They see the topics, and compute beside, as consumer groups."""
+        consumer_groups = self.consumer_groups()
+        with self._on_demand:
+            if self._streams_groups is None:
+                from kbroker.coordinator.streams_group.coordinator import StreamsGroups
+
+                self._streams_groups = StreamsGroups(
+                    self._config, self._clock, self._timer.call_later, self.store, self.table,
+                    self.coordinator, self._now, consumer_groups.seen_topics,
+                    consumer_groups.beside,
+                )  # fmt: skip
+            return self._streams_groups
 
     def _now(self) -> ClusterImage:
         return _NO_IMAGE if self._image is None else self._image

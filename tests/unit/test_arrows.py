@@ -75,7 +75,10 @@ CORES: Final = {"log": "log core", "net": "net core"}
 ROOMS: Final = {
     "log": ("engine", "opening", "upkeep", "looking"),
     "engine": ("worker", "waiting", "apis", "share"),
-    "coordinator": ("runtime", "group", "consumer_group", "txn", "share", "share_group"),
+    "coordinator": (
+        *("runtime", "group", "consumer_group", "txn", "share", "share_group"),
+        "streams_group",
+    ),
 }
 
 # A library with one door: the only files that may import it. None: the broker never does.

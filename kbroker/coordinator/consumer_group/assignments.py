@@ -102,7 +102,7 @@ class Assigner:
         self,
         clock: Clock,
         beside: Callable[[Any], bool],
-        compute: Callable[[Any], Targets] = compute,
+        compute: Callable[[Any], Mapping[str, Any]] = compute,
     ) -> None:
         """`beside` returns False where it takes nothing now. `compute`: for questions of another
         protocol."""
@@ -115,7 +115,7 @@ class Assigner:
 
     def targets(
         self, question: Callable[[], Asked], size: int, interval_ms: int
-    ) -> tuple[int, Targets] | None:
+    ) -> tuple[int, Mapping[str, Any]] | None:
         """An epoch with its targets, if they are computed at once. `size`: of the question."""
         now_ns = self._clock.monotonic_ns()
         if self._computing or now_ns < self._next_ns:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.consumer_group.images import LEAVES_FOR_NOW_EPOCH
 from kbroker.coordinator.consumer_group.states import MemberState
@@ -24,7 +24,6 @@ from kbroker.coordinator.runtime.deadline import Deadline
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
-    from kbroker.coordinator.consumer_group.images import CurrentImage
     from kbroker.purgatory.timer import CallLater
 
 
@@ -38,6 +37,16 @@ class Owes(Enum):
     REVOCATION = "to confirm that it has given partitions up"
     JOIN = "to join again"
     SYNC = "to ask for its assignment"
+
+
+class Reconciled(Protocol):
+    """What a member of either protocol has."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def state(self) -> MemberState: ...
 
 
 class _MemberTimers:
@@ -134,7 +143,7 @@ class Timers:
         return timers.owes
 
     def follow(
-        self, member_id: str, current: CurrentImage, timeout_ms: int, *, is_classic: bool
+        self, member_id: str, current: Reconciled, timeout_ms: int, *, is_classic: bool
     ) -> None:
         """The member has this now. Its session was begun before."""
         timers = self._members.get(member_id)

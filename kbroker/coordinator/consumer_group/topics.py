@@ -75,6 +75,11 @@ class TopicsSeen:
         topic = None if name is None else self._topics.get(name)
         return 0 if topic is None else len(topic.partitions)
 
+    def count_of(self, name: str) -> int | None:
+        """The number of its partitions; None: there is no such topic."""
+        topic = self._topics.get(name)
+        return None if topic is None else len(topic.partitions)
+
     def partition_counts(self, names: Iterable[str]) -> dict[UUID, int]:
         """Of those that exist."""
         return {

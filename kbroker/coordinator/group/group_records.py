@@ -30,10 +30,11 @@ GROUP_KEY_VERSION: Final = 2
 GROUP_VALUE_VERSION: Final = 3
 
 _INT16: Final = struct.Struct(">h")
-# The versions of keys of a group of the consumer protocol (`consumer_records.Kind`), and of a share
-# group (`share_group/images.Kind`).
+# The versions of keys of a group of the consumer protocol (`consumer_records.Kind`), of a share
+# group (`share_group/images.Kind`), and of a streams group (`streams_group/images.Kind`).
 _CONSUMER_KEYS: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
 _SHARE_KEYS: Final = frozenset(range(10, 16))
+_STREAMS_KEYS: Final = frozenset({17, 19, 20, 21, 22, 23})
 _SINCE_REBALANCE_TIMEOUT: Final = 1
 _SINCE_STATE_TIMESTAMP: Final = 2
 _SINCE_INSTANCE_ID: Final = 3
@@ -79,6 +80,10 @@ def is_of_a_consumer_group(key: bytes) -> bool:
 
 def is_of_a_share_group(key: bytes) -> bool:
     return len(key) >= _INT16.size and _INT16.unpack_from(key)[0] in _SHARE_KEYS
+
+
+def is_of_a_streams_group(key: bytes) -> bool:
+    return len(key) >= _INT16.size and _INT16.unpack_from(key)[0] in _STREAMS_KEYS
 
 
 def encode_group(image: GroupImage) -> bytes:

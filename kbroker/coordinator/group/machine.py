@@ -24,6 +24,7 @@ from kbroker.coordinator.group.group_records import (
     group_of_key,
     is_of_a_consumer_group,
     is_of_a_share_group,
+    is_of_a_streams_group,
 )
 from kbroker.coordinator.group.kinds import LoadOfKind, settle
 from kbroker.coordinator.runtime._shard_table import partition_for
@@ -134,10 +135,15 @@ class GroupMachine:
         groups: Groups,
         consumer: MakeReplay | None = None,
         share: MakeReplay | None = None,
+        streams: MakeReplay | None = None,
     ) -> None:
-        """`consumer` and `share` begin a load of groups of these kinds; None: there are none."""
+        """The others begin a load of groups of these kinds; None: there are none."""
         self._groups = groups
-        pairs = ((is_of_a_consumer_group, consumer), (is_of_a_share_group, share))
+        pairs = (
+            (is_of_a_consumer_group, consumer),
+            (is_of_a_share_group, share),
+            (is_of_a_streams_group, streams),
+        )
         self._others = [(is_theirs, make) for is_theirs, make in pairs if make is not None]
 
     def _attached(self) -> Groups:

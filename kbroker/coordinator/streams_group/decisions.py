@@ -1,0 +1,345 @@
+"""What a request or an event does to a streams group: changes of its state, and no more (KIP-1071).
+
+Each function is given a draft of the state and all that it needs besides, and puts changes into the
+draft in the order in which their records are written. `Refused` is raised before or after changes;
+the caller takes those back. Pure but for the draft: no lock, no clock, no log.
+
+    a member joins, leaves, is another process,
+    a topic has changed, the topology's topics are
+    complete, or are so no more, or a setting      -> the group's epoch + 1
+    the next heartbeat of any member               -> another target
+    the next heartbeat of each member              -> it is moved towards its target
+
+The first target of a group that was empty waits for `streams.initial.rebalance.delay.ms`; members
+have no tasks as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.coordinator.consumer_group.images import JOINS_EPOCH, TargetEpoch
+from kbroker.coordinator.consumer_group.messages import NO_TIMEOUT, Refused
+from kbroker.coordinator.consumer_group.states import MemberState
+from kbroker.coordinator.streams_group.images import (
+    NO_TASK,
+    NOT_VALIDATED,
+    CurrentImage,
+    GroupImage,
+    Kind,
+    MemberImage,
+    Pairs,
+    TaskSet,
+    TopologyImage,
+)
+from kbroker.coordinator.streams_group.reconciliation import Free, Target, is_part_of, reconciled
+from kbroker.coordinator.streams_group.topology import Configured, Status, StatusCode, mistake_of
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.consumer_group.topics import TopicsSeen
+    from kbroker.coordinator.streams_group.messages import HeartbeatAsked
+    from kbroker.coordinator.streams_group.state import Draft, StreamsGroupState
+
+_FIRST_EPOCH: Final = 1
+_COMMIT_KNOWS_EPOCHS: Final = 9
+
+# Puts a target of the group's epoch into the draft, if it is computed now.
+Assign = Callable[["Draft", Configured], None]
+
+
+class Outcome(NamedTuple):
+    """What a heartbeat is answered with; `tasks` None: as before."""
+
+    epoch: int
+    tasks: TaskSet | None
+    configured: Configured
+    statuses: tuple[Status, ...]
+
+
+class Now(NamedTuple):
+    """What a heartbeat is decided by, beside the state and the request. `waits`: the group's first
+    target waits for more members; `look`: topics may be others than at the last heartbeat."""
+
+    topics: TopicsSeen
+    configured: Callable[[TopologyImage], Configured]
+    assign: Assign
+    size_max: int
+    configs: Pairs
+    waits: bool
+    look: bool
+    wall_ms: int
+
+
+def heartbeat(draft: Draft, asked: HeartbeatAsked, now: Now) -> Outcome:
+    """A heartbeat of a member that joins or stays."""
+    state = draft.state
+    _check(state, asked, now.size_max)
+    before = state.members.get(asked.member_id)
+    current = state.current_of(asked.member_id)
+    after = _described(before, asked)
+    if after != before:
+        draft.put(Kind.MEMBER, asked.member_id, after)
+    topology = _topology(draft, asked)
+    statuses: list[Status] = []
+    if after.topology_epoch < topology.epoch:
+        words = (
+            f"The member's topology epoch {after.topology_epoch} is lower than the group's topology"
+            f" epoch {topology.epoch}."
+        )
+        statuses.append(Status(StatusCode.STALE_TOPOLOGY, words))
+    configured = now.configured(topology)
+    if configured.is_ready and asked.owned is not None:
+        _check_tasks(asked.owned, configured)
+    _raise_epoch(draft, now, topology, configured, changed=after != before)
+    target = _target(draft, asked.member_id, now, configured, statuses)
+    following = moved(state, asked.member_id, current, asked.owned, target)
+    if following is not current:
+        draft.put(Kind.CURRENT, asked.member_id, following)
+    if configured.problem is not None:
+        statuses.append(configured.problem)
+    tasks = following.assigned.plain()
+    is_known = (
+        asked.epoch != JOINS_EPOCH
+        and asked.epoch == current.epoch
+        and tasks == current.assigned.plain()
+        # Else an answer was lost: it has said what it has.
+        and asked.owned in (None, tasks)
+    )
+    sent = None if is_known else tasks
+    return Outcome(following.epoch, sent, configured, tuple(statuses))
+
+
+# --- who may go on --------------------------------------------------------------------------------
+
+
+def _check(state: StreamsGroupState, asked: HeartbeatAsked, size_max: int) -> None:
+    known = asked.member_id in state.members
+    if asked.epoch == JOINS_EPOCH:
+        if not known and len(state.members) >= size_max:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The streams group has reached its maximum capacity of {size_max} members.",
+            )
+        return
+    if not known:
+        raise unknown(asked.member_id, asked.group_id)
+    current = state.current_of(asked.member_id)
+    if asked.epoch == current.epoch:
+        return
+    is_previous = asked.epoch == current.previous_epoch
+    if asked.epoch < current.epoch and is_previous and is_part_of(asked.owned, current.assigned):
+        return  # the answer with its epoch was lost
+    which = "smaller" if asked.epoch < current.epoch else "greater"
+    raise Refused(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The streams group member has a {which} member epoch ({asked.epoch}) than the one known"
+        f" by the group coordinator ({current.epoch}). The member must abandon all its partitions"
+        " and rejoin.",
+    )
+
+
+def unknown(member_id: str, group_id: str) -> Refused:
+    return Refused(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
+    )
+
+
+def _described(before: MemberImage | None, asked: HeartbeatAsked) -> MemberImage:
+    """What the member is now. None in a request leaves a value as it is."""
+    if before is None:
+        before = MemberImage(None, None, "", "", NO_TIMEOUT, -1, "")
+    timeout_ms = asked.rebalance_timeout_ms
+    if timeout_ms == NO_TIMEOUT:
+        timeout_ms = before.rebalance_timeout_ms
+    return before._replace(
+        rack_id=before.rack_id if asked.rack_id is None else asked.rack_id,
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        rebalance_timeout_ms=before.rebalance_timeout_ms
+        if timeout_ms == NO_TIMEOUT
+        else timeout_ms,
+        topology_epoch=before.topology_epoch if asked.topology is None else asked.topology.epoch,
+        process_id=before.process_id if asked.process_id is None else asked.process_id,
+        endpoint=before.endpoint if asked.endpoint is None else asked.endpoint,
+        tags=before.tags if asked.tags is None else asked.tags,
+    )
+
+
+# --- the topology ---------------------------------------------------------------------------------
+
+
+def _topology(draft: Draft, asked: HeartbeatAsked) -> TopologyImage:
+    known, brought = draft.state.topology, asked.topology
+    if known is None:
+        if brought is None:
+            # Its record was lost: a member that joins brings it again.
+            raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, "The topology of the group is not known.")
+        wrong = mistake_of(brought)
+        if wrong is not None:
+            raise Refused(ErrorCode.STREAMS_INVALID_TOPOLOGY, wrong)
+        draft.put(Kind.TOPOLOGY, "", brought)
+        return brought
+    if brought is not None and brought.epoch >= known.epoch and brought != known:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+    return known
+
+
+def _check_tasks(owned: TaskSet, configured: Configured) -> None:
+    for part in owned:
+        for subtopology_id, some in part.items():
+            count = configured.task_counts.get(subtopology_id)
+            if count is None:
+                words = f"Subtopology {subtopology_id} does not exist in the topology."
+                raise Refused(ErrorCode.INVALID_REQUEST, words)
+            beyond = [index for index in some if index >= count]
+            if beyond:
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Task {min(beyond)} for subtopology {subtopology_id} is invalid. Number of"
+                    f" tasks for this subtopology: {count}",
+                )
+
+
+# --- the group's epoch ----------------------------------------------------------------------------
+
+
+def _raise_epoch(
+    draft: Draft, now: Now, topology: TopologyImage, configured: Configured, *, changed: bool
+) -> None:
+    state = draft.state
+    found = state.metadata_hash
+    if not state.exists:
+        # A new group has had an assignment, of nothing, in its first epoch.
+        draft.put(Kind.TARGET_EPOCH, "", TargetEpoch(_FIRST_EPOCH, now.wall_ms))
+    if now.look or changed or not state.exists:
+        found = now.topics.hash_of(topology.required())
+    validated = topology.epoch if configured.is_ready else NOT_VALIDATED
+    if (
+        changed
+        or not state.exists
+        or found != state.metadata_hash
+        or validated != state.validated_epoch
+        or state.group is None
+        or state.group.configs != now.configs
+    ):
+        epoch = (state.epoch if state.exists else _FIRST_EPOCH) + 1
+        draft.put(Kind.GROUP, "", GroupImage(epoch, found, validated, now.configs))
+
+
+def _target(
+    draft: Draft, member_id: str, now: Now, configured: Configured, statuses: list[Status]
+) -> Target:
+    state = draft.state
+    if state.epoch > state.assignment_epoch:
+        if now.waits:
+            words = "Assignment delayed due to the configured initial rebalance delay."
+            statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, words))
+            return Target(max(_FIRST_EPOCH, state.assignment_epoch), NO_TASK)
+        now.assign(draft, configured)
+        if state.epoch > state.assignment_epoch:
+            words = "Assignment delayed due to the configured assignment interval."
+            statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, words))
+    epoch = max(_FIRST_EPOCH, state.assignment_epoch)
+    return Target(epoch, state.target_of(member_id))
+
+
+# --- what the member has --------------------------------------------------------------------------
+
+
+def moved(
+    state: StreamsGroupState,
+    member_id: str,
+    current: CurrentImage,
+    owned: TaskSet | None,
+    target: Target,
+) -> CurrentImage:
+    """What the member has from now on; the very value of before where nothing changes."""
+    if current.state is MemberState.STABLE and current.epoch == target.epoch:
+        return current
+    free = Free(
+        lambda id_, index: state.is_active_free(member_id, id_, index),
+        lambda id_, index: state.is_copy_free(member_id, id_, index),
+    )
+    return reconciled(current, target, owned, free)
+
+
+def removed(draft: Draft, member_ids: Iterable[str]) -> None:
+    """Members have left, or have sent nothing in time: their tasks are free."""
+    state = draft.state
+    for member_id in member_ids:
+        if member_id in state.current:
+            draft.put(Kind.CURRENT, member_id, None)
+        if member_id in state.targets:
+            draft.put(Kind.TARGET, member_id, None)
+        draft.put(Kind.MEMBER, member_id, None)
+    if state.group is not None:
+        draft.put(Kind.GROUP, "", state.group._replace(epoch=state.epoch + 1))
+
+
+def assigned(draft: Draft, epoch: int, targets: Mapping[str, TaskSet], now_ms: int) -> bool:
+    """The target of a group's epoch; False: a later one is there."""
+    state = draft.state
+    if not state.assignment_epoch < epoch <= state.epoch or not state.members:
+        return False
+    for member_id in state.members:
+        target = targets.get(member_id, NO_TASK)
+        if state.targets.get(member_id) != target:
+            draft.put(Kind.TARGET, member_id, target)
+    draft.put(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, now_ms))
+    return True
+
+
+# --- offsets --------------------------------------------------------------------------------------
+
+
+def commit_error(
+    state: StreamsGroupState,
+    member_id: str,
+    epoch: int,
+    partitions: Callable[[], Iterable[tuple[str, int]]],
+    *,
+    version: int,
+    in_transaction: bool,
+) -> ErrorCode:
+    """Whether a member may commit these partitions with this epoch (KIP-1251): it may be older than
+    the member's, but not than the epoch in which the member got the task that reads the partition.
+    `partitions`: by the topics' names."""
+    none = ErrorCode.NONE
+    if epoch < 0 and (not state.members or (in_transaction and not member_id)):
+        return none
+    if member_id not in state.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not in_transaction and version < _COMMIT_KNOWS_EPOCHS:
+        return ErrorCode.UNSUPPORTED_VERSION
+    current = state.current_of(member_id)
+    if epoch == current.epoch:
+        return none
+    stale = ErrorCode.ILLEGAL_GENERATION if in_transaction else ErrorCode.STALE_MEMBER_EPOCH
+    if epoch > current.epoch or epoch < 0 or state.topology is None:
+        return stale
+    readers: dict[str, list[str]] = {}
+    for part in state.topology.subtopologies:
+        for name in part.inputs():
+            readers.setdefault(name, []).append(part.subtopology_id)
+    for topic, index in partitions():
+        since = [
+            held.active.get(id_, {}).get(index)
+            for id_ in readers.get(topic, ())
+            for held in (current.assigned, current.revoking)
+        ]
+        given = [each for each in since if each is not None]
+        if not given or min(given) > epoch:
+            return stale
+    return none
+
+
+def fetch_error(state: StreamsGroupState, member_id: str | None, epoch: int) -> ErrorCode:
+    """Whether a member may read the offsets with this epoch."""
+    if member_id is None and epoch < 0:
+        return ErrorCode.NONE
+    if member_id is None or member_id not in state.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    is_same = epoch == state.current_of(member_id).epoch
+    return ErrorCode.NONE if is_same else ErrorCode.STALE_MEMBER_EPOCH
