@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.metadata.features import GROUP_VERSION, SHARE_VERSION
+from kbroker.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from kbroker.protocol import messages
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class GroupProtocol(NamedTuple):
 CONSUMER: Final = GroupProtocol("consumer", GROUP_VERSION, 1)
 # As in Apache Kafka, the level alone decides.
 SHARE: Final = GroupProtocol(None, SHARE_VERSION, 1)
+STREAMS: Final = GroupProtocol("streams", STREAMS_VERSION, 1)
 
 
 def is_served(services: Services, protocol: GroupProtocol) -> bool:

@@ -55,7 +55,7 @@ from kbroker.handlers.forwarding import (
     is_for_another,
     is_on_brokers_listener,
 )
-from kbroker.handlers.group_protocols import CONSUMER, SHARE, GroupProtocol, is_served
+from kbroker.handlers.group_protocols import CONSUMER, SHARE, STREAMS, GroupProtocol, is_served
 from kbroker.handlers.reply import (
     Failure,
     answer_exception,
@@ -481,6 +481,18 @@ APIS: Final[tuple[Api, ...]] = (
     _api(ApiKey.SHARE_FETCH, _late("share_fetch"), memory_factor=30, protocol=SHARE),
     _api(ApiKey.SHARE_ACKNOWLEDGE, _late("share_acknowledge"), memory_factor=30, protocol=SHARE),
     *(_share_state(key) for key in SHARE_STATE_KEYS),
+    _api(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        _late("streams_group_heartbeat"),
+        memory_factor=45,
+        protocol=STREAMS,
+    ),
+    _api(
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        _late("streams_group_describe"),
+        _late_failure("streams_group_describe"),
+        protocol=STREAMS,
+    ),
     _api(ApiKey.LIST_CONFIG_RESOURCES, _late("list_config_resources")),
     _api(ApiKey.DESCRIBE_CLUSTER, _late("cluster"), _late_failure("cluster")),
     _api(

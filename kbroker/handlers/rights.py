@@ -100,6 +100,14 @@ def _topics_of_groups(message: Any) -> Iterable[str | UUID]:
         yield from named("topics")(each)
 
 
+def _topics_of_a_topology(message: Any) -> Iterable[str | UUID]:
+    for part in () if message.topology is None else message.topology.subtopologies:
+        yield from texts("source_topics")(part)
+        yield from texts("repartition_sink_topics")(part)
+        yield from named("repartition_source_topics")(part)
+        yield from named("state_changelog_topics")(part)
+
+
 def _coordinators(key_type: int) -> Names:
     def names(message: Any) -> Iterable[str]:
         if message.key_type != key_type:
@@ -309,6 +317,17 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
             _topic(Operation.DESCRIBE, texts("subscribed_topic_names")),
         ),
         ApiKey.SHARE_GROUP_DESCRIBE: (
+            _group(Operation.DESCRIBE, texts("group_ids")),
+            _topic(Operation.DESCRIBE, in_response),
+        ),
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (
+            *_MEMBER,
+            # Each of them: without one the request fails.
+            _topic(Operation.DESCRIBE, _topics_of_a_topology),
+            # Those of the application that are missing; the answer says where it may not.
+            _topic(Operation.CREATE, in_response, instead=_CREATE_ANY),
+        ),
+        ApiKey.STREAMS_GROUP_DESCRIBE: (
             _group(Operation.DESCRIBE, texts("group_ids")),
             _topic(Operation.DESCRIBE, in_response),
         ),

@@ -23,6 +23,7 @@ from kbroker.coordinator.group.offsets_topic import OffsetsTopicCreation
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.handlers.auto_topics import AutoTopicCreation
 from kbroker.handlers.metadata_topics import TopicsKept
+from kbroker.handlers.streams_topics import StreamsTopics
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.share.coordinator import ShareCoordinator
     from kbroker.coordinator.share.seams import Persister
     from kbroker.coordinator.share_group.coordinator import ShareGroups
+    from kbroker.coordinator.streams_group.coordinator import StreamsGroups
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
     from kbroker.engine.share.service import ShareService
     from kbroker.handlers.authentication import AuthenticationCounts
@@ -327,6 +329,10 @@ def no_share_groups() -> ShareGroups:
     raise InvariantError("there are no share groups")
 
 
+def no_streams_groups() -> StreamsGroups:
+    raise InvariantError("there are no streams groups")
+
+
 class Share(Protocol):
     """What share groups need of this broker besides."""
 
@@ -374,6 +380,7 @@ class Services:
     # Made at the first call; only a test of other handlers has none.
     consumer_groups: Callable[[], ConsumerGroups] = field(default=no_consumer_groups)
     share_groups: Callable[[], ShareGroups] = field(default=no_share_groups)
+    streams_groups: Callable[[], StreamsGroups] = field(default=no_streams_groups)
     peers: Peers | None = None  # None: there are no other brokers
     authorizer: Authorizer | None = None  # None: every request is allowed
     audit: AuditLog | None = None  # None: no change is recorded
@@ -387,6 +394,7 @@ class Services:
     authentications: Callable[[], Mapping[str, AuthenticationCounts]] = dict
     topics_kept: TopicsKept = field(init=False)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
+    streams_topics: StreamsTopics = field(default_factory=StreamsTopics)
     offsets: GroupTable = field(default_factory=GroupTable)
     marker_written: MarkerWritten = field(default=lambda *_: None)
     offsets_topic: OffsetsTopicCreation = field(default_factory=OffsetsTopicCreation)

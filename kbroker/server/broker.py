@@ -126,10 +126,9 @@ class Broker:
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
         self._bound, self._tls = dict[str, list[tuple[str, int]]](), TlsListeners(self._dynamic)
-        self._server = sockets.socket_server(config)
+        self._server, self._table = sockets.socket_server(config), TopicTable()
         self._quotas = Quotas(config, self._server)
         self._replication_failures = Failures("replication")
-        self._table = TopicTable()
         self._publisher = MetadataPublisher(self._table, config.listeners.names)
         self._loop, self._timer = LoopOnDemand(), Timer(self._clock)
         self._purgatories = Purgatories.on(self._timer)
@@ -415,8 +414,9 @@ class Broker:
             peers=self._member.links if self._member else None, offsets=self._groups.table,
             groups=self._groups.coordinator, marker_written=self._groups.marker_written,
             consumer_groups=self._groups.consumer_groups, share_groups=self._groups.share_groups,
-            quotas=self._quotas.clients, authorizer=self._access.authorizer,
-            audit=self._access.audit, share=self._share, share_service=self._share.service.get,
+            streams_groups=self._groups.streams_groups, quotas=self._quotas.clients,
+            authorizer=self._access.authorizer, audit=self._access.audit, share=self._share,
+            share_service=self._share.service.get,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(

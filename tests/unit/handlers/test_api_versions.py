@@ -67,6 +67,22 @@ def test_apis_of_a_protocol_of_groups_are_listed_while_it_is_served(version: int
             assert not is_listed or found.items() >= OF_CONSUMER_GROUPS.items()
 
 
+OF_STREAMS_GROUPS = {88: (0, 0), 89: (0, 0)}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("listed", [True, False])
+def test_apis_of_streams_groups_are_listed_by_level_and_setting(version: int, listed: bool) -> None:
+    others = {k.api_key for k in FakeBroker().call(ask(version)).api_keys}
+    protocols = "classic,streams" if listed else "classic,consumer"
+    broker = FakeBroker(overrides=[f"group.coordinator.rebalance.protocols={protocols}"])
+    image = broker.controller.image
+    broker.controller.publish(image.with_features(image.features.changed({"streams.version": 1})))
+    found = {k.api_key: (k.min_version, k.max_version) for k in broker.call(ask(version)).api_keys}
+    wanted = OF_STREAMS_GROUPS if listed else {}
+    assert {key: of for key, of in found.items() if key not in others} == wanted
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_apis_of_share_groups_are_listed_by_the_level_alone(version: int) -> None:
     others = {k.api_key for k in FakeBroker().call(ask(version)).api_keys}
@@ -82,7 +98,7 @@ def test_a_level_in_work_is_offered_where_the_settings_say_so(unstable: bool) ->
     broker = FakeBroker(overrides=[f"unstable.feature.versions.enable={str(unstable).lower()}"])
     answer = broker.call(ask(4))
     levels = {each.name: each.max_version for each in answer.supported_features}
-    assert levels["share.version"] == int(unstable)
+    assert levels["share.version"] == levels["streams.version"] == int(unstable)
     assert levels["group.version"] == 1
 
 
@@ -100,7 +116,8 @@ KAFKA = """
 def test_the_list_is_part_of_the_coherent_set_of_one_release() -> None:
     answer = FakeBroker().call(ask(4))
     listed = [f"{k.api_key}:{k.min_version}-{k.max_version}" for k in answer.api_keys]
-    assert len(listed) == len(SERVED) - len(OF_CONSUMER_GROUPS) - len(OF_SHARE_GROUPS)
+    of_groups = OF_CONSUMER_GROUPS | OF_SHARE_GROUPS | OF_STREAMS_GROUPS
+    assert len(listed) == len(SERVED) - len(of_groups)
     assert set(listed) <= set(KAFKA.split())
 
 

@@ -11,7 +11,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registry import APIS, REGISTRY, Api, Registry, Throttle
 from kbroker.handlers.rights import RIGHTS, in_response
-from kbroker.metadata.features import SHARE_VERSION, first_features
+from kbroker.metadata.features import SHARE_VERSION, STREAMS_VERSION, first_features
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Kind
 from kbroker.protocol.messages.table import Record
@@ -85,6 +85,8 @@ TABLE: Final = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "DESCRIBE T",
     ApiKey.SHARE_GROUP_HEARTBEAT: "*READ G; DESCRIBE T",
     ApiKey.SHARE_GROUP_DESCRIBE: "DESCRIBE G; DESCRIBE T",
+    ApiKey.STREAMS_GROUP_HEARTBEAT: "*READ G; DESCRIBE T; CREATE C (quiet) or CREATE T",
+    ApiKey.STREAMS_GROUP_DESCRIBE: "DESCRIBE G; DESCRIBE T",
     ApiKey.SHARE_FETCH: "*READ G; READ T",
     ApiKey.SHARE_ACKNOWLEDGE: "*READ G; READ T",
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: "*CLUSTER_ACTION C",
@@ -276,7 +278,7 @@ def ask(api: Api, authorizer: Denying) -> tuple[FakeRequest, list[str]]:
     broker.services.peers = FakePeers()
     broker.services.authorizer = authorizer
     image = broker.controller.image
-    levels = first_features().changed({SHARE_VERSION: 1})
+    levels = first_features().changed({SHARE_VERSION: 1, STREAMS_VERSION: 1})
     broker.controller.publish(image.with_features(levels))
     ran: list[str] = []
 
