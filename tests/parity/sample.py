@@ -27,7 +27,10 @@ AUTHORIZED: Final = frozenset({"authorized_acls", "rights"})  # all of them with
 QUOTAS: Final = frozenset({"alter_client_quotas"})  # all of them on a broker of their own
 # All of them on brokers with settings or users of their own.
 SET_UP: Final = frozenset(
-    {"group_migration", "mutation_quota", "share_groups", "share_state", "tokens_of_users"}
+    {
+        *("group_migration", "mutation_quota", "share_groups", "share_state", "streams_groups"),
+        "tokens_of_users",
+    }
 )
 LEFT_OUT: Final = TIMED | AUTHORIZED | QUOTAS | SET_UP
 

@@ -40,6 +40,7 @@ CASES_MAX: Final = 800
 STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are closed, on a machine that may be busy
 COORDINATORS: Final = "coordinators"
 SHARE_GROUPS: Final = "share groups"
+STREAMS_GROUPS: Final = "streams groups"
 SHORT_SESSIONS: Final = "short sessions"
 ALTERED: Final = "altered"
 DELAY: Final = "a delay"
@@ -83,6 +84,8 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     COORDINATORS: _SHARE_GROUPS,
     # Where share groups are served.
     SHARE_GROUPS: {**_SHARE_GROUPS, **_OF_OURS},
+    # Where streams groups are served.
+    STREAMS_GROUPS: {**_ONE_NODE, **_OF_OURS},
     # Where members of groups are lost soon, and few fit into one.
     SHORT_SESSIONS: {**_ONE_NODE, "group.min.session.timeout.ms": 100, "group.max.size": 3},
     # Long enough for several to come within it, where a machine is busy.
@@ -132,8 +135,8 @@ COORDINATED: Final = ("g", "t", "g:AAAAAAAAAAAAAAAAAAAAAQ:0")
 
 # How many of these kinds are awake.
 _COORDINATORS_OF: Final = {
-    COORDINATORS: 3, SHARE_GROUPS: 3, SHORT_SESSIONS: 1, DELAY: 1, AUTHORIZER: 2, MIGRATION: 1,
-    NO_MIGRATION: 1,
+    COORDINATORS: 3, SHARE_GROUPS: 3, STREAMS_GROUPS: 1, SHORT_SESSIONS: 1, DELAY: 1,
+    AUTHORIZER: 2, MIGRATION: 1, NO_MIGRATION: 1,
 }  # fmt: skip
 
 Key = tuple[str, str]  # family, label
@@ -207,8 +210,10 @@ class Side:
             self._held[setup] = 0
             coordinated = self._coordinated
             if setup == SHARE_GROUPS:
-                _serve_share_groups(_address(broker))
+                _serve_groups(_address(broker), "share.version")
                 coordinated = COORDINATED
+            if setup == STREAMS_GROUPS:
+                _serve_groups(_address(broker), "streams.version")
             coordinated = coordinated[: _COORDINATORS_OF.get(setup, 0)]
             _warm_up(_address(broker), coordinated, _login(setup))
             if setup == AUTHORIZER:
@@ -271,14 +276,14 @@ def _address(broker: ServerProcess) -> Address:
     return host, int(port)
 
 
-def _serve_share_groups(address: Address) -> None:
+def _serve_groups(address: Address, feature: str) -> None:
     """As a new Apache Kafka does."""
-    talk = Talk(address, "the level of share groups")
-    level = {"feature": "share.version", "max_version_level": 1, "upgrade_type": 1}
+    talk = Talk(address, f"the level of {feature}")
+    level = {"feature": feature, "max_version_level": 1, "upgrade_type": 1}
     try:
         made = talk.quietly(build(ApiKey.UPDATE_FEATURES, 2, feature_updates=[level]))
         if made.error_code.value:
-            raise AssertionError(f"no share groups: {made}")
+            raise AssertionError(f"no level of {feature}: {made}")
     finally:
         talk.close()
 
