@@ -8,6 +8,7 @@ With Apache Kafka `rolling` has three kbrokers, too.
 
     copies      consume, transform, produce, by each library; kills of both parties at each step
     streams     Kafka Streams with exactly_once_v2: one instance, three, one
+    tasks       the same with group.protocol=streams
     connect     Kafka Connect with exactly.once.source.support
     resumed     Flink's way: a process ends what another one has left open
     dead        producers that are killed between send and commit, for good
@@ -43,6 +44,7 @@ def chosen(options: argparse.Namespace, dice: random.Random) -> dict[str, Run]:
             for library in libraries
         },
         "streams": lambda: streams.run(dice, say, rounds),
+        "tasks": lambda: streams.run(dice, say, rounds, streams.STREAMS),
         "connect": lambda: connect.run(dice, say, rounds),
         "resumed": lambda: resumed.run(dice, say, CHECKPOINTS * rounds),
         "dead": lambda: dead.run(say),
@@ -53,7 +55,7 @@ def chosen(options: argparse.Namespace, dice: random.Random) -> dict[str, Run]:
 
 
 def main() -> int:
-    names = ("copies", "streams", "connect", "resumed", "dead", "rolling")
+    names = ("copies", "streams", "tasks", "connect", "resumed", "dead", "rolling")
     parser = argparse.ArgumentParser(
         prog="python -m tests.exactly_once", description=(__doc__ or "").splitlines()[0]
     )

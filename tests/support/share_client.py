@@ -58,10 +58,11 @@ class ShareClient:
     # --- preparations -----------------------------------------------------------------------------
 
     def raise_share_version(self) -> None:
+        self.raise_level("share.version")
+
+    def raise_level(self, feature: str) -> None:
         table = messages.update_features
-        raised = table.FeatureUpdateKey(
-            feature="share.version", max_version_level=1, upgrade_type=1
-        )
+        raised = table.FeatureUpdateKey(feature=feature, max_version_level=1, upgrade_type=1)
         answer = self.ask(
             ApiKey.UPDATE_FEATURES, 1, table.Request(timeout_ms=10_000, feature_updates=[raised])
         )

@@ -1,5 +1,8 @@
 """Kafka Streams' word count with `exactly_once_v2`, unchanged: one instance, three, and one again,
 while instances and the broker are killed. Every word's count rises by one with each of its words.
+
+Its group is one of the classic protocol, or a streams group (KIP-1071), whose tasks the coordinator
+assigns; it has standby copies then.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,11 +20,14 @@ from typing import Final
 
 import confluent_kafka
 
+from kbroker.protocol import messages
 from kbroker.testing.process import ServerProcess
+from kbroker.types import ApiKey
 from tests.exactly_once import world
 from tests.exactly_once.checker import nothing_open, rising_by_one
 from tests.exactly_once.world import PARTITIONS, TIMEOUT_S
 from tests.support import jars, kafka_classes, requirements
+from tests.support.share_client import ShareClient
 
 WORD_COUNT: Final = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
 IN: Final = "streams-plaintext-input"
@@ -30,6 +36,26 @@ WORDS: Final = 20
 RATE: Final = 200  # lines a second, of a word each
 GOES_ON_S: Final = 90.0
 STOP_S: Final = 60.0
+CLASSIC: Final = "classic"
+STREAMS: Final = "streams"
+APPLICATION: Final = "streams-wordcount"
+# By group protocol: what the broker is set to, and each instance. Members that were killed are
+# missed soon.
+OF_BROKER: Final[Mapping[str, Mapping[str, object]]] = {
+    CLASSIC: {},
+    STREAMS: {
+        "unstable.feature.versions.enable": True,
+        "group.streams.session.timeout.ms": 2_000,
+        "group.streams.min.session.timeout.ms": 2_000,
+        "group.streams.heartbeat.interval.ms": 500,
+        "group.streams.min.heartbeat.interval.ms": 500,
+        "group.streams.num.standby.replicas": 1,
+    },
+}
+_OF_INSTANCE: Final[Mapping[str, str]] = {
+    CLASSIC: "session.timeout.ms=2000\nheartbeat.interval.ms=500\n",
+    STREAMS: "group.protocol=streams\n",
+}
 LIVES_S: Final = (0.5, 2.0)
 
 
@@ -68,13 +94,13 @@ class Words(threading.Thread):
 class Instance:
     """One process of the application, with a directory of state that stays when it is killed."""
 
-    def __init__(self, bootstrap: str, place: Path) -> None:
+    def __init__(self, bootstrap: str, place: Path, protocol: str) -> None:
         place.mkdir()
         settings = place / "streams.properties"
         settings.write_text(
             f"bootstrap.servers={bootstrap}\nstate.dir={place}/state\n"
             "processing.guarantee=exactly_once_v2\ncommit.interval.ms=100\n"
-            "session.timeout.ms=2000\nheartbeat.interval.ms=500\nreconnect.backoff.max.ms=200\n"
+            f"reconnect.backoff.max.ms=200\n{_OF_INSTANCE[protocol]}"
         )
         self._log = (place / "log.txt").open("ab")
         self._command = [
@@ -113,8 +139,11 @@ class Instance:
 class Counting:
     """The application under its kills."""
 
-    def __init__(self, server: ServerProcess, place: Path, dice: random.Random) -> None:
+    def __init__(
+        self, server: ServerProcess, place: Path, dice: random.Random, protocol: str
+    ) -> None:
         self._server = server
+        self._protocol = protocol
         self._place = place
         self._dice = dice
         self.instances: list[Instance] = []
@@ -123,7 +152,8 @@ class Counting:
     def scale(self, count: int) -> None:
         while len(self.instances) < count:
             name = f"instance-{time.monotonic_ns()}"
-            self.instances.append(Instance(self._server.bootstrap, self._place / name))
+            place = self._place / name
+            self.instances.append(Instance(self._server.bootstrap, place, self._protocol))
         while len(self.instances) > count:
             self.instances.pop(0).stop()
         self.goes_on()
@@ -155,15 +185,21 @@ class Counting:
             each.close()
 
 
-def run(dice: random.Random, say: Callable[[str], None], rounds: int = 2) -> list[str]:
+def run(
+    dice: random.Random, say: Callable[[str], None], rounds: int = 2, protocol: str = CLASSIC
+) -> list[str]:
     requirements.jars(jars.STREAMS)
     with (
-        world.one_broker() as server,
+        world.one_broker(OF_BROKER[protocol]) as server,
         TemporaryDirectory(prefix="streams-") as place,
         ExitStack() as running,
     ):
         world.create(server.bootstrap, IN, OUT)
-        words, counting = Words(server.bootstrap, dice), Counting(server, Path(place), dice)
+        if protocol == STREAMS:
+            with ShareClient(server.bootstrap) as client:
+                client.raise_level("streams.version")
+        words = Words(server.bootstrap, dice)
+        counting = Counting(server, Path(place), dice, protocol)
         running.callback(counting.close)
         running.callback(words.stop)
         words.start()
@@ -175,6 +211,8 @@ def run(dice: random.Random, say: Callable[[str], None], rounds: int = 2) -> lis
                     counting.kill(party)
                     took_s = time.monotonic() - began_s
                     say(f"streams: {count} instances, {party} killed, {took_s:.1f} s")
+        if group_type(server.bootstrap) != protocol:
+            raise AssertionError(f"the group is no {protocol} group")
         wanted = words.finish()
 
         def total() -> int:
@@ -190,6 +228,14 @@ def run(dice: random.Random, say: Callable[[str], None], rounds: int = 2) -> lis
             *rising_by_one(counts_of(server.bootstrap), wanted),
             *nothing_open(opened, ends),
         ]
+
+
+def group_type(bootstrap: str) -> str:
+    """Of the application's group."""
+    with ShareClient(bootstrap) as client:
+        answer = client.ask(ApiKey.LIST_GROUPS, 5, messages.list_groups.Request())
+    found: str = next(each.group_type for each in answer.groups if each.group_id == APPLICATION)
+    return found
 
 
 def counts_of(bootstrap: str) -> dict[bytes, list[int]]:
