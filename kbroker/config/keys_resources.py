@@ -1,9 +1,9 @@
 """Keys of resources that are neither broker nor topic: groups, and subscriptions to client metrics.
 
 Rows of the table only (see `key.py`). Groups and subscriptions may have values of their own. Those
-of consumer groups and share groups hold for them (`group_settings.py`); those of streams groups and
-of subscriptions are stored and described, and nothing follows them. Most keys of a group mean the
-broker key of the same name after `group.`, whose row they share.
+of groups hold for them (`group_settings.py`); those of subscriptions are stored and described, and
+nothing follows them. Most keys of a group mean the broker key of the same name after `group.`,
+whose row they share.
 """
 
 from __future__ import annotations
