@@ -330,3 +330,21 @@ def test_topics_beyond_one_record_wait_with_a_warning(
     assert world.join("a", "t", "u").code is NONE
     assert len(world.persister.answer()) == 3
     assert "1 topics of group g get no state" in caplog.text
+
+
+def test_no_question_comes_after_those_of_a_deletion(world: World) -> None:
+    """Else a state would stay, and a later group of this id would be fenced by it."""
+    world.log.holds = True
+    world.begin("a", 0, ("t",))
+    world.log.release()
+    world.log.holds = False
+    codes: list[ErrorCode] = []
+
+    def goes() -> None:
+        world.begin("a", -1)
+        world.group.delete(codes.append, unless=lambda: False, gone=lambda: None)
+
+    world.persister.on_first = goes
+    world.log.release()
+    names = [each.name for each in world.persister.take()]
+    assert names == ["initialize"] * 3 + ["delete"] * 3

@@ -47,6 +47,7 @@ class FakePersister:
     def __init__(self) -> None:
         self.asked: list[tuple[str, SharePartition, int, Callable[[Outcome], object]]] = []
         self.at_once = False
+        self.on_first: Callable[[], object] | None = None
         self.codes: dict[int, ErrorCode] = {}
 
     def initialize(
@@ -54,6 +55,9 @@ class FakePersister:
     ) -> None:
         assert start_offset == -1
         self.asked.append(("initialize", key, state_epoch, done))
+        if self.on_first is not None:
+            call, self.on_first = self.on_first, None
+            call()
         if self.at_once:
             self.answer()
 
