@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 UNDER_WAY_MAX: Final = 500
 PAUSE_MS: Final = 1_000
+# The persister answers within this time. A state that begins twice must not do so when the first
+# answer is known, and members read it.
+LOST_MS_MIN: Final = 30_000
 
 Indexes = Mapping[UUID, frozenset[int]]  # partitions by topic
 
@@ -100,7 +103,7 @@ class StateQuestions:
     def want(self, questions: Sequence[StateQuestion], now_ms: int, lost_ms: int) -> None:
         """`questions`: all that are wanted; `lost_ms`: after so long one without an answer is asked
         again."""
-        known = set(questions)
+        known, lost_ms = set(questions), max(lost_ms, LOST_MS_MIN)
         self._asked_ms = {
             each: asked_ms
             for each, asked_ms in self._asked_ms.items()
@@ -151,7 +154,8 @@ class StateQuestions:
             self._fenced.add(question)
             return not self._asked_ms
         before = self._pauses.get(question)
-        pause_ms = PAUSE_MS if before is None else min(2 * before.ms, pause_ms_max)
+        longer_ms = 0 if before is None else min(2 * before.ms, pause_ms_max)
+        pause_ms = max(PAUSE_MS, longer_ms)
         self._pauses[question] = _Pause(now_ms + pause_ms, pause_ms)
         at_ms = now_ms + pause_ms
         self._next_ms = at_ms if self._next_ms is None else min(self._next_ms, at_ms)

@@ -10,7 +10,7 @@ from kbroker.coordinator.consumer_group import parts
 from kbroker.coordinator.consumer_group.drafts import AnyChange
 from kbroker.coordinator.share_group import decisions
 from kbroker.coordinator.share_group.images import Kind, StateTopics
-from kbroker.coordinator.share_group.questions import PAUSE_MS, UNDER_WAY_MAX
+from kbroker.coordinator.share_group.questions import LOST_MS_MIN, PAUSE_MS, UNDER_WAY_MAX
 from kbroker.coordinator.share_group.records import decode_key, record_of
 from kbroker.errors import ErrorCode
 from tests.unit.coordinator.consumer_group.world import topic_of
@@ -348,3 +348,16 @@ def test_no_question_comes_after_those_of_a_deletion(world: World) -> None:
     world.log.release()
     names = [each.name for each in world.persister.take()]
     assert names == ["initialize"] * 3 + ["delete"] * 3
+
+
+def test_a_question_is_not_asked_twice_while_it_may_be_answered(world: World) -> None:
+    """Whatever `group.share.initialize.retry.interval.ms` says."""
+    world.retry_ms = 10
+    world.join()
+    world.persister.take()
+    world.elapse(LOST_MS_MIN - 1)
+    world.beat("a", 2)
+    assert not world.persister.asked
+    world.elapse(1)
+    world.beat("a", 2)
+    assert len(world.persister.asked) == 3

@@ -89,6 +89,7 @@ class World:
         self.settings = Settings(200, 45_000, 5_000, 1_000, ("simple",), 0)._replace(**settings)
         self.jobs: list[Callable[[], object]] = []
         self.has_states = True
+        self.retry_ms = RETRY_MS
         self.works = True  # the log worker, at once
         self.works_later: list[Callable[[], object]] = []
         self.topics = Topics(lambda: self.image)
@@ -111,8 +112,8 @@ class World:
             gone=self.gone.append,
         )
         return ShareGroup(
-            GROUP, around, self.incarnation, self._persister, lambda: RETRY_MS, self._on_worker,
-            lambda: self.has_states,
+            GROUP, around, self.incarnation, self._persister, lambda: self.retry_ms,
+            self._on_worker, lambda: self.has_states,
         )  # fmt: skip
 
     def _on_worker(self, group_id: str, call: Callable[[], object]) -> None:
