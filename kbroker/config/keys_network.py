@@ -179,6 +179,9 @@ KEYS: Final = (
     Key("logging.format", STRING, "text",
         "How log lines are written to standard error: for people or as JSON, one object a line.",
         choices=("text", "json"), supported=True, kafka="-"),
+    Key("logging.file", STRING, None,
+        "The file that the log is written to. It is opened again once another program has renamed"
+        " it, and at SIGUSR1. Unset: standard error.", supported=True, kafka="-"),
     Key("admin.listeners", LIST, default_admin_listeners(),
         "Where metrics and health are served over HTTP: http://host:port or https://host:port,"
         " several separated by commas; none, or nothing: nowhere. https has the keys ssl.* as a"

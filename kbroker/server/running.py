@@ -35,7 +35,7 @@ def run(
     make: type[Broker] = Broker,
 ) -> int:
     """`kbroker start`: a broker until a signal asks for its end; the exit status."""
-    configure_logging(config["logging.format"])
+    log_file = configure_logging(config["logging.format"], config["logging.file"])
     for warning in config.warnings:
         logger.warning(warning)
     ready_path = None if ready_file is None else Path(ready_file)
@@ -60,14 +60,19 @@ def run(
         if manager.watchdog_ms is not None:
             broker.keep_watched(manager.alive, manager.watchdog_ms // LOOKS_IN_TIMEOUT)
 
+    def reopen() -> None:
+        if log_file is not None and not log_file.reopen():
+            logger.warning("%s cannot be opened again", config["logging.file"])
+
     def reload() -> None:
+        reopen()
         if manager is not None:
             manager.reloading()
         broker.reload()
         if manager is not None:
             manager.ready(_status(broker))
 
-    number = end.wait(reload)
+    number = end.wait(reload, reopen)
     logger.info("stopping on %s", number.name)
     if manager is not None:
         manager.stopping(f"stops on {number.name}")

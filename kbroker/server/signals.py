@@ -6,7 +6,8 @@
                        terminal that the broker was started in is gone, no user is left to end it:
                        a clean stop, which a second SIGHUP does not cut short, since a shell that
                        goes sends one beside the kernel's. Under nohup nothing
-    SIGUSR1, SIGUSR2   a line in the log
+    SIGUSR1            the file of the log is opened again, which SIGHUP does, too
+    SIGUSR2            a line in the log
 
 The main thread reads one byte that Python's own signal trampoline writes, so it costs nothing while
 it waits and needs no polling. Once the end was asked for, SIGTERM and SIGINT get their default
@@ -58,7 +59,7 @@ class EndSignal:
         self._asked = True
         asked()
 
-    def wait(self, reload: Callable[[], None]) -> signal.Signals:
+    def wait(self, reload: Callable[[], None], reopen: Callable[[], None]) -> signal.Signals:
         """Block until the end is asked for; from then on a signal ends the process."""
         os.set_blocking(self._reader, True)
         while True:
@@ -68,6 +69,9 @@ class EndSignal:
             if number is signal.SIGHUP:
                 logger.info("SIGHUP: topics and settings are read again")
                 reload()
+            elif number is signal.SIGUSR1:
+                reopen()
+                logger.info("SIGUSR1: the log is written to the file of its name")
             elif number in _GO_ON:
                 logger.info("%s has no meaning here", number.name)
         for each in _GO_ON:

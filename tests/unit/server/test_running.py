@@ -28,7 +28,7 @@ class Signals:
     def install(self, give_up: Callable[[], None]) -> None:
         pass
 
-    def wait(self, reload: Callable[[], None]) -> signal.Signals:
+    def wait(self, reload: Callable[[], None], reopen: Callable[[], None]) -> signal.Signals:
         return signal.SIGTERM
 
 
@@ -62,7 +62,7 @@ def test_a_broker_that_could_not_be_opened_is_garbage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_offline_logs: bool
 ) -> None:
     monkeypatch.setattr(running, "EndSignal", Signals)
-    monkeypatch.setattr(running, "configure_logging", lambda _: None)
+    monkeypatch.setattr(running, "configure_logging", lambda *_: None)
     monkeypatch.setattr(running, "log_what_stayed", lambda _: None)
     monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
     made = a_broker(has_offline_logs)
