@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from kbroker import __version__
 from kbroker.errors import InvariantError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Verb(NamedTuple):
@@ -48,7 +51,7 @@ VERBS: Final[dict[str, Verb]] = {
     "health": Verb("kbroker.cli.health", "Say whether the cluster can be used; wait until it can."),
     "top": Verb("kbroker.cli.top", "Show rates, partitions, groups and lag, live."),
     "doctor": Verb("kbroker.cli.doctor", "Look for trouble: limits, disks, clock, listeners."),
-    "generate": Verb("kbroker.cli.generate", "Write files for Prometheus and Grafana."),
+    "generate": Verb("kbroker.cli.generate", "Write files for Prometheus, Grafana, shells, man."),
     "perf": Verb("kbroker.cli.perf", "Measure: load, latency, limits, comparison."),
     "version": Verb("kbroker.cli.version", "Print the version."),
 }  # fmt: skip
@@ -83,6 +86,17 @@ class LazyGroup(click.Group):
             hint = f", did you mean {near[0]}?" if near else ""
             ctx.fail(f"no command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands with their lines, without importing them, and options."""
+        from click.shell_completion import CompletionItem
+
+        verbs = [
+            CompletionItem(name, help=verb.help)
+            for name, verb in self._verbs.items()
+            if name.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
