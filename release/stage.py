@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 ABI3_SUFFIX: Final = ".abi3.so"
@@ -29,7 +31,7 @@ class Compiled(Distribution):
         return True
 
 
-setup(distclass=Compiled, options={"bdist_wheel": %r})
+setup(distclass=Compiled, options={"bdist_wheel": %r}, data_files=%r)
 """
 
 
@@ -58,23 +60,31 @@ DISTRIBUTIONS: Final = (CORE, PERF)
 
 
 def pack(
-    tree: Path, of: Distribution, to: Path, *, epoch_s: int, platform: str = "", strip: bool = True
+    tree: Path,
+    of: Distribution,
+    to: Path,
+    *,
+    epoch_s: int,
+    platform: str = "",
+    strip: bool = True,
+    shared: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
     """The wheel, in the folder `to`, of a tree whose modules are compiled.
 
-    `platform` is the wheel's tag of a machine, by default this one's. ReleaseError: no modules, or
-    modules of two kinds.
+    `platform` is the wheel's tag of a machine, by default this one's. `shared` are texts by their
+    paths below share/ of an installation. ReleaseError: no modules, or modules of two kinds.
     """
     stage = to / f".stage-{of.name}"
     shutil.rmtree(stage, ignore_errors=True)
     modules = _copy(tree, of, stage)
     if strip:
         _strip(modules)
+    data_files = _write_shared(stage, shared)
     _set_modes(stage)
     options = {"py_limited_api": ABI3_SINCE} if _is_abi3(modules) else {}
     if platform:
         options["plat_name"] = platform
-    (stage / "setup.py").write_text(_SETUP % options)
+    (stage / "setup.py").write_text(_SETUP % (options, data_files))
     (stage / "MANIFEST.in").write_text("global-include *.so\n")
     for old in to.glob(f"{of.name}-*.whl"):
         if platform.replace("-", "_") in old.name:
@@ -108,6 +118,17 @@ def _copy(tree: Path, of: Distribution, stage: Path) -> list[Path]:
     shutil.copyfile(tree / of.metadata, stage / "pyproject.toml")
     _require_whole(tree, of, modules)
     return modules
+
+
+def _write_shared(stage: Path, shared: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """The files of each folder below share/, as setuptools asks for them."""
+    found: dict[str, list[str]] = {}
+    for name, text in sorted(shared.items()):
+        path = stage / "share" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        found.setdefault(str(path.parent.relative_to(stage)), []).append(f"share/{name}")
+    return list(found.items())
 
 
 def _require_whole(tree: Path, of: Distribution, modules: list[Path]) -> None:

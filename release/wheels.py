@@ -48,7 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
 def for_this_machine(to: Path) -> list[Path]:
     """Both wheels, of what is compiled in place."""
     to.mkdir(parents=True, exist_ok=True)
-    return [stage.pack(TREE, each, to, epoch_s=epoch_s()) for each in stage.DISTRIBUTIONS]
+    return [
+        stage.pack(TREE, each, to, epoch_s=epoch_s(), shared=shared_of(each))
+        for each in stage.DISTRIBUTIONS
+    ]
 
 
 def for_platforms(to: Path, machines: list[str] | None = None) -> list[Path]:
@@ -59,11 +62,22 @@ def for_platforms(to: Path, machines: list[str] | None = None) -> list[Path]:
         copy = zig.compiled(TREE, machine)
         for each in stage.DISTRIBUTIONS:
             wheel = stage.pack(
-                copy, each, to, epoch_s=epoch_s(), platform=zig.platform(machine), strip=False
-            )
+                copy, each, to, epoch_s=epoch_s(), platform=zig.platform(machine), strip=False,
+                shared=shared_of(each),
+            )  # fmt: skip
             audit(wheel, machine)
             made.append(wheel)
     return made
+
+
+def shared_of(distribution: stage.Distribution) -> dict[str, str]:
+    """Manual pages and completion, by their paths below share/."""
+    if distribution is not stage.CORE:
+        return {}
+    from kbroker.cli.commands import root
+    from kbroker.cli.manual import shared_files
+
+    return dict(shared_files(root()))
 
 
 def audit(wheel: Path, machine: str) -> None:

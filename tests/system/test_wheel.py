@@ -20,6 +20,7 @@ import pytest
 import kbroker
 from kbroker.testing.plain import PlainBroker as Broker
 from release import stage
+from release.wheels import shared_of
 from tests.clients.adapters import CODECS, Confluent, Record
 from tests.support import requirements
 from tests.system import process_facts
@@ -67,7 +68,10 @@ def _environment() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """kbroker's, as `make wheel` packs it."""
-    return stage.pack(ROOT, stage.CORE, tmp_path_factory.mktemp("wheel"), epoch_s=EPOCH_S)
+    return stage.pack(
+        ROOT, stage.CORE, tmp_path_factory.mktemp("wheel"), epoch_s=EPOCH_S,
+        shared=shared_of(stage.CORE),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +95,8 @@ def test_the_wheel_holds_the_compiled_core_and_no_more(wheel: Path) -> None:
     units = {str(path.relative_to(ROOT).with_suffix("")) for path in ROOT.glob("kbroker/**/*.pyx")}
     assert {name.removesuffix(stage.ABI3_SUFFIX) for name in names if name.endswith(".so")} == units
     assert "kbroker/py.typed" in names and "kbroker/config/effects.json" in names
-    assert {name.partition("/")[0] for name in names} == {"kbroker", f"kbroker-{VERSION}.dist-info"}
+    folders = {"kbroker", f"kbroker-{VERSION}.dist-info", f"kbroker-{VERSION}.data"}
+    assert {name.partition("/")[0] for name in names} == folders
     assert not [name for name in names if name.endswith((".pyx", ".pxd", ".c", ".h"))]
     assert wheel.name.startswith(f"kbroker-{VERSION}-cp311-abi3-")
     assert wheel.stat().st_size < WHEEL_MB_MAX * 1e6
@@ -133,6 +138,9 @@ def test_unit_tests_of_installed_modules(python: Path, perf_wheel: Path, tmp_pat
 
 
 def test_the_command_is_installed(python: Path, tmp_path: Path) -> None:
+    share = python.parents[1] / "share"
+    assert (share / "man/man1/kbroker-topic-create.1").is_file()
+    assert (share / "bash-completion/completions/kbroker").is_file()
     assert VERSION in run(python.with_name("kbroker"), "version", cwd=tmp_path)
     assert VERSION in run(python, "-m", "kbroker", "version", cwd=tmp_path)
 

@@ -106,3 +106,15 @@ def test_both_distributions_have_one_version() -> None:
     assert perf["requires-python"] == core["requires-python"]
     assert core["optional-dependencies"]["perf"] == [f"kbroker-perf=={version}"]
     assert core["optional-dependencies"]["report"] == [f"kbroker-perf[report]=={version}"]
+
+
+def test_texts_below_share(tree: Path, tmp_path: Path) -> None:
+    texts = {"man/man1/kbroker.1": "page", "zsh/site-functions/_kbroker": "script"}
+    wheel = stage.pack(tree, stage.CORE, tmp_path, epoch_s=EPOCH_S, strip=False, shared=texts)
+    with zipfile.ZipFile(wheel) as archive:
+        below = {
+            name.partition(".data/data/share/")[2]: archive.read(name).decode()
+            for name in archive.namelist()
+            if ".data/data/" in name
+        }
+    assert below == texts
