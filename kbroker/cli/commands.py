@@ -54,6 +54,7 @@ VERBS: Final[dict[str, Verb]] = {
     "generate": Verb("kbroker.cli.generate", "Write files for Prometheus, Grafana, shells, man."),
     "perf": Verb("kbroker.cli.perf", "Measure: load, latency, limits, comparison."),
     "version": Verb("kbroker.cli.version", "Print the version."),
+    "kafka-topics": Verb("kbroker.cli.kafka_topics", "As Apache Kafka's kafka-topics.sh."),
 }  # fmt: skip
 
 

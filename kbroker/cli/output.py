@@ -3,7 +3,8 @@
 Text is for people and may change; JSON is for programs: one document on standard output, field
 names in snake_case, nothing else beside it. Errors go to standard error in both forms.
 
-Text may quote what clients have sent, so it is printed by `say` and `print_table` alone.
+Text may quote what clients have sent, so it is printed by `say`, `say_tabbed` and `print_table`
+alone.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ def write_json(document: object) -> None:
 def say(line: str, *, err: bool = False) -> None:
     """One line for people. Ids and names are others' text: what moves a cursor is escaped."""
     click.echo(escaped(line), err=err)
+
+
+def say_tabbed(line: str) -> None:
+    """A line whose parts have tabs between them, as programs read it; the rest is escaped."""
+    click.echo("\t".join(escaped(part) for part in line.split("\t")))
 
 
 def as_cell(value: object) -> str:

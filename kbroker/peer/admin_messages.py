@@ -5,7 +5,8 @@ As `messages`: records of the tables to values and back. Pure functions, any thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
@@ -26,12 +27,27 @@ class DeleteRecordsResult(NamedTuple):
 
 
 def encode_create_partitions(
-    version: int, counts: Mapping[str, int], *, timeout_ms: int, validate_only: bool
+    version: int,
+    counts: Mapping[str, int],
+    *,
+    timeout_ms: int,
+    validate_only: bool,
+    assignments: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
 ) -> bytes:
-    """How many partitions each topic shall have in all; where they go is the broker's choice."""
+    """How many partitions each topic shall have in all, and the brokers of the new ones; of a topic
+    without those the broker chooses them."""
     table = tables.create_partitions
     topics = [
-        table.CreatePartitionsTopic(name=name, count=count, assignments=None)
+        table.CreatePartitionsTopic(
+            name=name,
+            count=count,
+            assignments=[
+                table.CreatePartitionsAssignment(broker_ids=list(brokers))
+                for brokers in assignments[name]
+            ]
+            if name in assignments
+            else None,
+        )
         for name, count in counts.items()
     ]
     request = table.Request(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)

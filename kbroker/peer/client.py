@@ -11,6 +11,7 @@ Owner: the thread that made it; not for two threads at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kbroker.clock import Clock, SystemClock
@@ -105,13 +106,22 @@ class Client:
         )
 
     def create_partitions(
-        self, counts: Mapping[str, int], *, validate_only: bool = False
+        self,
+        counts: Mapping[str, int],
+        *,
+        validate_only: bool = False,
+        assignments: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
     ) -> list[TopicResult]:
-        """`counts` are those that the topics shall have in all."""
+        """`counts` are those that the topics shall have in all; `assignments` the brokers of each
+        new partition, of topics where they are not left to the broker."""
         return self.cluster.at_controller(
             ApiKey.CREATE_PARTITIONS,
             lambda version: admin_messages.encode_create_partitions(
-                version, counts, timeout_ms=self._timeout_ms, validate_only=validate_only
+                version,
+                counts,
+                timeout_ms=self._timeout_ms,
+                validate_only=validate_only,
+                assignments=assignments,
             ),
             admin_messages.decode_create_partitions,
         )

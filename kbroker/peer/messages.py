@@ -69,12 +69,14 @@ class ClusterMetadata(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """-1 leaves a number to the broker's default."""
+    """-1 leaves a number to the broker's default. `assignment`: the brokers of each partition, in
+    place of both numbers; empty: the broker's choice."""
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] = {}
+    assignment: Sequence[Sequence[int]] = ()
 
 
 class TopicResult(NamedTuple):
@@ -232,7 +234,10 @@ def encode_create_topics(
             name=topic.name,
             num_partitions=topic.partitions,
             replication_factor=topic.replication_factor,
-            assignments=[],  # the broker's choice
+            assignments=[
+                table.Assignment(partition_index=number, broker_ids=list(brokers))
+                for number, brokers in enumerate(topic.assignment)
+            ],
             configs=[table.Config(name=name, value=value) for name, value in topic.configs.items()],
         )
         for topic in topics

@@ -1,0 +1,115 @@
+"""What the commands with the options of Apache Kafka's tools share: `kbroker kafka-topics`.
+
+Place in the flow: scripts that were written for the original's `kafka-topics.sh` run with
+`kbroker kafka-topics`. Their options, lines on standard output and exit statuses are the same,
+which `tests/clients/test_kafka_tools.py` holds beside the original. A command that no such test
+holds is not here. Text about usage is ours, and no stack trace follows an error.
+
+Settings are judged by the broker, in its words. The status of every error is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+
+from kbroker.cli.output import say, say_tabbed
+from kbroker.errors import ErrorCode, KafkaError, UserError
+
+if TYPE_CHECKING:
+    from kbroker.peer.client import Client
+
+FAILED: Final = 1
+_HASH_BITS: Final = 0xFFFFFFFF
+_FIRST_BUCKETS: Final = 16
+_LOAD: Final = 0.75
+
+
+class KafkaTool(click.Command):
+    """`subject` is the word in the line of an error: "Error while executing SUBJECT : ..."."""
+
+    def __init__(self, *arguments: Any, subject: str, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._subject: Final = subject
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            refuse(f"{error.option_name.lstrip('-')} is not a recognized option")
+        except click.UsageError as error:
+            refuse(error.format_message())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KafkaError, UserError) as error:
+            say_tabbed(f"Error while executing {self._subject} : {text_of(error)}")
+            return FAILED
+
+
+def refuse(message: str) -> NoReturn:
+    """Wrong usage: the line on standard error, and the status."""
+    say(message, err=True)
+    raise click.exceptions.Exit(FAILED)
+
+
+def text_of(error: KafkaError | UserError) -> str:
+    if isinstance(error, UserError):
+        return error.message
+    if error.message == error.code.name:
+        return _WORDS.get(error.code, error.message)
+    return error.message
+
+
+def fail(message: str) -> NoReturn:
+    """An error after the options were read, in the line that `invoke` prints."""
+    raise UserError(message)
+
+
+def connected(bootstrap: str, command_config: str | None) -> Client:
+    """A client with the login of Apache Kafka's --command-config."""
+    from kbroker.peer.client import Client
+
+    login = None
+    if command_config is not None:
+        from kbroker.cli.command_config import login_of_file
+
+        login = login_of_file(command_config)
+    return Client(bootstrap, login=login)
+
+
+# Texts of codes that brokers send without a message, in the words of Apache Kafka's clients.
+_WORDS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+}
+
+
+# --- the order of Java's hash tables -------------------------------------------------------------
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode`, of UTF-16 units, without its sign."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & _HASH_BITS
+    return value
+
+
+def in_hash_order(names: Iterable[str]) -> Iterator[str]:
+    """As a `HashMap` with these keys is walked, into which they were put in this order: several
+    tools print settings so. Buckets of more than eight keys would be trees; so many do not meet
+    among the names of settings."""
+    put = list(dict.fromkeys(names))
+    buckets = _FIRST_BUCKETS
+    while len(put) > buckets * _LOAD:
+        buckets *= 2
+    placed: list[list[str]] = [[] for _ in range(buckets)]
+    for name in put:
+        value = java_hash(name)
+        placed[(value ^ (value >> 16)) & (buckets - 1)].append(name)
+    for bucket in placed:
+        yield from bucket

@@ -1,0 +1,198 @@
+"""`kbroker kafka-topics` and others beside Apache Kafka's tools, at one broker.
+
+Each case is run by both, with topics of its own; lines on standard output and exit statuses are to
+be equal, and of wrong usage the first line on standard error.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+from uuid import uuid4
+
+import pytest
+
+from tests.clients.agents.tools import Tools
+
+pytestmark = [pytest.mark.client, pytest.mark.java]
+
+TOPICS = "TopicCommand"
+TIMEOUT_S = 60
+ID = re.compile(r"TopicId: \S{22}")
+
+
+class Ended(NamedTuple):
+    status: int
+    output: str
+    trouble: str
+
+
+class Pair:
+    """The original and ours. TOPIC in an argument becomes a topic of that side's own."""
+
+    def __init__(self, tools: Tools, bootstrap: str, tool: str, command: str) -> None:
+        self._tools, self._bootstrap = tools, bootstrap
+        self._tool, self._command = tool, command
+        self._name = uuid4().hex[:10]
+
+    def names(self) -> tuple[str, str]:
+        return f"theirs-{self._name}", f"ours--{self._name}"
+
+    def both(self, *arguments: str, bootstrap: bool = True, stdin: bytes = b"") -> Ended:
+        """The end of both; AssertionError: they differ."""
+        theirs, ours = self.names()
+        where = ("--bootstrap-server", self._bootstrap) if bootstrap else ()
+        first = self._original(
+            [*where, *(each.replace("TOPIC", theirs) for each in arguments)], stdin
+        )
+        second = self._own([*where, *(each.replace("TOPIC", ours) for each in arguments)], stdin)
+        assert self._plain(second) == self._plain(first)
+        return first
+
+    def _original(self, arguments: list[str], stdin: bytes) -> Ended:
+        ran = self._tools.attempt(self._tool, *arguments, stdin=stdin)
+        return Ended(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+    def _own(self, arguments: list[str], stdin: bytes) -> Ended:
+        ran = subprocess.run(
+            [sys.executable, "-m", "kbroker", self._command, *arguments],
+            input=stdin, capture_output=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        return Ended(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+    def _plain(self, ended: Ended) -> tuple[int, str, str]:
+        text = ended.output
+        for name in self.names():
+            text = text.replace(name, "TOPIC")
+        text = ID.sub("TopicId: ID", text)
+        # Of other tests' topics there are as many for both.
+        first = ended.trouble.splitlines()[0] if ended.status and not ended.output else ""
+        for name in self.names():
+            first = first.replace(name, "TOPIC")
+        return ended.status, text, first
+
+
+@pytest.fixture
+def topics(tools: Tools, bootstrap: str) -> Pair:
+    return Pair(tools, bootstrap, TOPICS, "kafka-topics")
+
+
+def test_a_topic_from_its_creation_to_its_end(topics: Pair) -> None:
+    created = topics.both("--create", "--topic", "TOPIC", "--partitions", "3")
+    assert created.status == 0 and "Created topic" in created.output
+    described = topics.both("--describe", "--topic", "TOPIC")
+    assert "PartitionCount: 3\tReplicationFactor: 1\tConfigs: " in described.output
+    topics.both("--alter", "--topic", "TOPIC", "--partitions", "5")
+    assert topics.both("--describe", "--topic", "TOPIC").output.count("\n") == 6
+    assert topics.both("--list", "--topic", "TOPIC").output.count("\n") == 1
+    topics.both("--delete", "--topic", "TOPIC")
+    gone = topics.both("--describe", "--topic", "TOPIC")
+    assert gone.status == 1 and "does not exist as expected" in gone.trouble
+
+
+def test_settings_in_the_order_of_the_original(topics: Pair) -> None:
+    settings = (
+        "cleanup.policy=compact,delete", "retention.ms=1000", "segment.bytes=2000000",
+        "min.insync.replicas=1", "max.message.bytes=5000", "compression.type=lz4",
+        "message.timestamp.type = LogAppendTime", "unclean.leader.election.enable=true",
+    )  # fmt: skip
+    words = [word for each in settings for word in ("--config", each)]
+    topics.both("--create", "--topic", "TOPIC", *words)
+    described = topics.both("--describe", "--topic", "TOPIC")
+    assert described.output.count("=") >= len(settings)
+    topics.both("--describe", "--topic", "TOPIC", "--topics-with-overrides")
+
+
+def test_brokers_of_each_partition(topics: Pair) -> None:
+    topics.both("--create", "--topic", "TOPIC", "--replica-assignment", "1,1")
+    topics.both("--describe", "--topic", "TOPIC")
+    topics.both(
+        "--alter", "--topic", "TOPIC", "--partitions", "4", "--replica-assignment", "1,1,1,1"
+    )
+    assert topics.both("--describe", "--topic", "TOPIC").output.count("\n") == 5
+
+
+def test_if_it_exists_and_if_not(topics: Pair) -> None:
+    topics.both("--create", "--topic", "TOPIC")
+    again = topics.both("--create", "--topic", "TOPIC")
+    assert again.status == 1 and "already exists" in again.output
+    assert topics.both("--create", "--topic", "TOPIC", "--if-not-exists").output == ""
+    for action in (["--delete"], ["--describe"], ["--alter", "--partitions", "2"]):
+        assert topics.both(*action, "--topic", "no-TOPIC").status == 1
+        assert topics.both(*action, "--topic", "no-TOPIC", "--if-exists").status == 0
+
+
+@pytest.mark.parametrize(
+    "report",
+    ["--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions",
+     "--at-min-isr-partitions"],
+)  # fmt: skip
+def test_reports(topics: Pair, report: str) -> None:
+    topics.both(
+        "--create", "--topic", "TOPIC", "--partitions", "2", "--config", "min.insync.replicas=2"
+    )
+    topics.both("--describe", "--topic", "TOPIC", report)
+    topics.both("--describe", "--topic", "TOPIC", report, "--exclude-internal")
+
+
+def test_a_pattern_and_pages(topics: Pair) -> None:
+    for suffix in ("-a", "-b"):
+        topics.both("--create", "--topic", f"TOPIC{suffix}", "--partitions", "3")
+    listed = topics.both("--list", "--topic", "TOPIC-[ab] , none")
+    assert listed.output.count("\n") == 2
+    topics.both("--describe", "--topic", "TOPIC-b", "--partition-size-limit-per-response", "1")
+    topics.both("--delete", "--topic", "'TOPIC-.*'")
+    assert topics.both("--list", "--topic", "TOPIC.*").output == "\n"
+
+
+def test_values_after_an_equals_sign(topics: Pair) -> None:
+    topics.both("--create", "--topic=TOPIC", "--partitions=2")
+    assert "PartitionCount: 2" in topics.both("--describe", "--topic=TOPIC").output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--create", "--topic", "TOPIC", "--config", "retention.ms"),
+        ("--create", "--topic", "TOPIC", "--partitions", "0"),
+        ("--create", "--topic", "TOPIC", "--replication-factor", "0"),
+        ("--create", "--topic", "TOPIC", "--replication-factor", "3"),
+        ("--create", "--topic", "TOPIC/bad"),
+        ("--create", "--topic", "TOPIC", "--replica-assignment", "1:1"),
+        ("--create", "--topic", "TOPIC", "--replica-assignment", "9"),
+        ("--describe", "--topic-id", "AAAAAAAAAAAAAAAAAAAAAQ"),
+    ],
+)
+def test_requests_that_are_refused(topics: Pair, arguments: tuple[str, ...]) -> None:
+    assert topics.both(*arguments).status == 1
+
+
+def test_a_topic_by_its_id(topics: Pair) -> None:
+    topics.both("--create", "--topic", "TOPIC.with_both")
+    described = topics.both("--describe", "--topic", "TOPIC.with_both")
+    topic_id = re.search(r"TopicId: (\S+)", described.output)
+    assert topic_id is not None
+    topics.both("--describe", "--topic-id", topic_id[1])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--create", "--list"),
+        ("--create",),
+        ("--alter", "--topic", "TOPIC"),
+        ("--list", "--partitions", "3"),
+        ("--create", "--topic", "TOPIC", "--replica-assignment", "1", "--partitions", "1"),
+        ("--describe", "--if-not-exists"),
+        ("--desc",),
+        ("--list", "--no-such"),
+    ],
+)
+def test_wrong_usage(topics: Pair, arguments: tuple[str, ...]) -> None:
+    assert topics.both(*arguments).status == 1
+
+
+def test_without_a_broker_to_ask(topics: Pair) -> None:
+    assert topics.both("--list", bootstrap=False).status == 1
