@@ -342,7 +342,7 @@ class SharePartition:
                 flags, count = ranges.flags[place], ranges.count[place]
                 state = ranges.target[place]
                 if state != NONE and not flags & WRITING:
-                    ranges.flags[place] = flags & ~UNWRITTEN | WRITING
+                    ranges.flags[place] = flags | WRITING  # if it fails, what was unwritten is
                     if state in _TERMINAL:
                         complete += ranges.last[place] - ranges.first[place] + 1
                 elif flags & UNWRITTEN:
@@ -373,7 +373,7 @@ class SharePartition:
             for place in ranges.overlapping(first, last):
                 flags = ranges.flags[place]
                 if flags & WRITING:
-                    ranges.flags[place] = flags & ~WRITING
+                    ranges.flags[place] = flags & ~(WRITING | UNWRITTEN * succeeded)
                     self._settle(place, Event.WRITTEN if succeeded else Event.WRITE_FAILED)
                 elif flags & STORING:
                     ranges.flags[place] = flags & ~STORING

@@ -108,6 +108,22 @@ def test_a_count_is_written_though_the_record_is_with_a_member_again() -> None:
     assert world.state(0) == "acquired 2"
 
 
+def test_a_count_is_written_after_an_acknowledgement_that_was_not() -> None:
+    """The write of the one had the other's records, and failed: both are still to be written."""
+    world = World(batches(10))
+    world.fetch()
+    world.partition.end_session(ONE, SETTINGS)
+    world.write(FAILED)
+    world.fetch(OTHER)
+    assert world.say(0, 9, ACCEPT, owner=OTHER).code is None
+    world.write(FAILED)
+    assert world.state(0) == "acquired 2"
+    assert world.write() == Write(0, (StoredBatch(0, 9, AVAILABLE, 1),), 0)
+    assert world.say(0, 9, ACCEPT, owner=OTHER).code is None
+    world.write()
+    assert world.write() is None
+
+
 def test_the_start_alone_is_written_where_it_has_moved() -> None:
     world = World(batches(10), settings=SETTINGS._replace(deliveries=1))
     world.fetch()
