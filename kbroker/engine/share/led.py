@@ -33,7 +33,7 @@ from kbroker.coordinator.share.images import SharePartition as Key
 from kbroker.engine.share.reading import read
 from kbroker.engine.share.watching import AwaitRecords, LogWatcher
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge
+from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge, not_done
 from kbroker.replica.share.acquiring import Acquired, Wanted, acquire
 from kbroker.replica.share.partition import Settings, SharePartition, StoredBatch, Write
 
@@ -377,6 +377,7 @@ class LedSharePartition:
     ) -> ErrorCode | None:
         """None: `token` is called with the code, once, later or before this returns. `batches` have
         passed `check`."""
+        batches = not_done(self.machine, batches)
         with self.lock:
             if self.phase is Phase.GONE:
                 return self.code

@@ -59,6 +59,14 @@ def check(batches: Sequence[Acknowledgement], *, renews: bool) -> ErrorCode:
     return ErrorCode.NONE
 
 
+def not_done(
+    partition: SharePartition, batches: Sequence[Acknowledgement]
+) -> list[Acknowledgement]:
+    """Without those before the start, which may be as many as a request has. Without the lock."""
+    start = partition.start
+    return [batch for batch in batches if batch.last_offset >= start]
+
+
 def acknowledge(
     partition: SharePartition,
     owner: int,
@@ -74,11 +82,8 @@ def acknowledge(
         code = _pieces_of(partition, batch, settings, pieces)
         if code is not ErrorCode.NONE:
             return Outcome(code, ended)
-    before = -1
-    for piece in pieces:
-        if piece.first <= before or not _are_owned(partition, owner, piece):
-            return Outcome(ErrorCode.INVALID_RECORD_STATE, ended)
-        before = piece.last
+    if not all(_are_owned(partition, owner, piece) for piece in pieces):
+        return Outcome(ErrorCode.INVALID_RECORD_STATE, ended)
     waits = False
     for piece in pieces:
         waits |= _apply(partition, piece, settings, now_ms)
@@ -91,28 +96,28 @@ def acknowledge(
 def _pieces_of(
     partition: SharePartition, batch: Acknowledgement, settings: Settings, pieces: list[_Piece]
 ) -> ErrorCode:
-    """Runs of offsets with one type, added to `pieces`."""
+    """Runs of offsets with one type, added to `pieces`: no more than there are in the window."""
     if batch.last_offset < partition.start:
         return ErrorCode.NONE
     if not partition.ranges:
         return ErrorCode.INVALID_RECORD_STATE
     if batch.last_offset > partition.end:
         return ErrorCode.INVALID_REQUEST
-    for first, last, kind in _runs(batch):
-        if last < partition.start:
-            continue
+    for first, last, kind in _runs(batch, partition.start):
         if kind == RENEW_TYPE and not settings.renews:
             return ErrorCode.INVALID_RECORD_STATE
-        pieces.append(_Piece(max(first, partition.start), last, EVENT_OF_TYPE[kind]))
+        if pieces and first <= pieces[-1].last:  # it was named before
+            return ErrorCode.INVALID_RECORD_STATE
+        pieces.append(_Piece(first, last, EVENT_OF_TYPE[kind]))
     return ErrorCode.NONE
 
 
-def _runs(batch: Acknowledgement) -> Iterator[tuple[int, int, int]]:
-    first = batch.first_offset
+def _runs(batch: Acknowledgement, start: int) -> Iterator[tuple[int, int, int]]:
+    first = max(batch.first_offset, start)
     if len(batch.types) == 1:
         yield first, batch.last_offset, batch.types[0]
         return
-    for kind, run in groupby(batch.types):
+    for kind, run in groupby(batch.types[first - batch.first_offset :]):
         length = sum(1 for _ in run)
         yield first, first + length - 1, kind
         first += length

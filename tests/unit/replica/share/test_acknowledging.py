@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge, check
+from kbroker.replica.share import acknowledging as module
+from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge, check, not_done
 from tests.unit.replica.share.world import (
     ACCEPT,
     GAP,
@@ -29,6 +30,7 @@ NONE, INVALID, BAD_STATE = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.INVALID_RECORD_STATE,
 )
+piece_of = module._Piece
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,29 @@ def test_of_nothing_at_all() -> None:
     world = World(start=5)
     assert say(world, (0, 4, [ACCEPT])) is NONE
     assert say(world, (5, 6, [ACCEPT])) is BAD_STATE
+
+
+@pytest.mark.parametrize(
+    ("given", "least", "most"),
+    [
+        ([(5, 5, [ACCEPT])] * 100_000, 0, 5),  # named again and again
+        ([(-100_000, 9, [ACCEPT, REJECT] * 50_005)], 10, 10),  # mostly done with
+    ],
+)
+def test_no_more_pieces_are_made_than_the_window_has(
+    given: list[Batch], least: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much a request has: the share-partition's lock is held."""
+    world, made = World(batches(10)), list[int]()
+    world.fetch()
+    monkeypatch.setattr(module, "_Piece", lambda *piece: made.append(1) or piece_of(*piece))
+    say(world, *given)
+    assert least <= len(made) <= most
+
+
+def test_batches_before_the_start_are_left_out() -> None:
+    before, across = Acknowledgement(0, 4, [1]), Acknowledgement(3, 5, [1])
+    assert not_done(World(start=5).partition, [before, across]) == [across]
 
 
 def test_one_bad_batch_rolls_the_list_back() -> None:
