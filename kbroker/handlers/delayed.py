@@ -4,6 +4,7 @@
     ElectLeader    ElectLeaders: the partitions have the leaders that were elected
     Reassignment   AlterPartitionReassignments: the reassignments are under way
     DeleteRecords  the logs of all live replicas begin at the offset (`delete_records.py`)
+    ShareFetch     there are records for a member of a share group (`share_fetch.py`)
 
 The first three wait for the controller, whose callback is the event: it comes when the decision has
 been applied here. Such an operation is watched under its call, of which nothing else is the event.
@@ -36,10 +37,11 @@ class Purgatories(NamedTuple):
     elect_leader: Purgatory
     reassignment: Purgatory
     delete_records: Purgatory
+    share_fetch: Purgatory
 
     @classmethod
     def on(cls, timer: Timer) -> Self:
-        names = ("topic", "ElectLeader", "Reassignment", "DeleteRecords")
+        names = ("topic", "ElectLeader", "Reassignment", "DeleteRecords", "ShareFetch")
         return cls(*(Purgatory(name, timer) for name in names))
 
 

@@ -210,7 +210,7 @@ class Broker:
         return ShareGroupsOnDemand(GivenToShare(
             lambda: self.config, self._clock, self._timer, lambda: self._replicas,
             self._hot, self._running_controller, lambda: self._services, self._loop.submit,
-            self._scheduler, self._transactions.on_worker,
+            self._scheduler, self._transactions.on_worker, self._purgatories.share_fetch,
         ))  # fmt: skip
 
     def _logs_ready(self, names: Sequence[TopicPartition]) -> None:

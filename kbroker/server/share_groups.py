@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage, TopicImage
     from kbroker.own_thread import OwnThread
+    from kbroker.purgatory.purgatory import Purgatory
     from kbroker.purgatory.timer import Timer
     from kbroker.replica.manager import ReplicaManager
     from kbroker.scheduler import Scheduler
@@ -58,6 +59,7 @@ class Given(NamedTuple):
     scheduler: Scheduler
     # Has it done by a thread that may wait for the log of this partition.
     on_worker: Callable[[TopicPartition, Callable[[], object]], object]
+    waiting: Purgatory  # share fetches
 
 
 class ShareGroupsOnDemand:
@@ -74,7 +76,7 @@ class ShareGroupsOnDemand:
         self._creation: StateTopicCreation | None = None
         self.service: Final = ShareServiceOnDemand(
             given.config, given.clock, given.timer, given.hot, self._image,
-            lambda: self.persister, self.failures,
+            lambda: self.persister, self.failures, given.waiting,
         )  # fmt: skip
 
     def _login(self) -> ClientLogin | None:
@@ -221,6 +223,7 @@ class ShareGroupsOnDemand:
                 self._made.start(self._given.scheduler)
 
     def stop(self) -> None:
+        self._given.waiting.close()
         with self._lock:
             self._is_stopped = True
             made = self._made

@@ -102,7 +102,7 @@ class ShareLeaders:
             place = (led.key.topic_id, led.key.partition)
             if place not in leads:
                 leads[place] = _epoch_led(image, node_id, *place)
-            if leads[place] != led.leader_epoch:
+            if leads[place] < 0 or leads[place] > led.leader_epoch:
                 led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def wake(self, key: Key) -> None:

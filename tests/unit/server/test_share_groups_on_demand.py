@@ -68,7 +68,7 @@ def shares(later: Later, monkeypatch: pytest.MonkeyPatch) -> ShareGroupsOnDemand
         lambda: SimpleNamespace(node_id=1),  # type: ignore[arg-type, return-value]
         SystemClock(), later, nothing, nothing,  # type: ignore[arg-type]
         lambda: later,  # type: ignore[arg-type, return-value]
-        nothing, nothing, nothing, nothing,
+        nothing, nothing, nothing, nothing, nothing,
     )  # fmt: skip
     made = ShareGroupsOnDemand(given)
     made.start()
