@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kbroker.replica.share.partition import Settings, SharePartition
 
 _THROTTLED_SINCE_LEAST: Final = 2
+# Where more deliveries are allowed, the last one is of one record.
+_ALONE_ABOVE: Final = 2
 
 
 class LogBatch(NamedTuple):
@@ -138,71 +140,126 @@ def _hand_out(
     given: list[Acquired] = []
     ranges, left = partition.ranges, wanted.records
     until_ms, horizon = now_ms + settings.lock_ms, found[-1].last_offset
-    throttled_since = max(_THROTTLED_SINCE_LEAST, -(-settings.deliveries // 2))
     while left > 0:
-        place = _next_available(partition, first)
-        if place is None or ranges.first[place] > horizon:
+        place = _next_available(partition, first, horizon)
+        if place is None:
             break
-        begin, count = max(first, ranges.first[place]), ranges.count[place]
-        last = min(ranges.last[place], horizon)
-        if count >= settings.deliveries:
-            _archive(partition, Event.USED_UP, begin, last, settings)
-            first = last + 1
-            continue
-        is_throttled = count >= throttled_since
-        if is_throttled:
-            if given:
+        begin, last = max(first, ranges.first[place]), min(ranges.last[place], horizon)
+        if ranges.length[place]:
+            ends = min(ranges.origin[place] + ranges.length[place] - 1, horizon)
+            piece = _piece(partition, begin, ends, settings)
+            if piece is not None and given:
                 break
-            last = min(last, begin + _piece(ranges.length[place], count, settings) - 1)
-        elif ranges.length[place] == 0:
-            begin, last = _fresh(found, begin, last, wanted.batch_records, left)
-            if first < begin:
-                _archive(partition, Event.NOT_THERE, first, begin - 1, settings)
-            if last < begin:
-                first = begin
-                continue
-        if wanted.exactly:
-            last = min(last, begin + left - 1)
+            most = left if wanted.exactly else ends - begin + 1
+            most = most if piece is None else min(most, piece)
+            again = _again(partition, owner, begin, ends, most, settings, until_ms)
+            given += again
+            left -= sum(each.last_offset - each.first_offset + 1 for each in again)
+            first = ends + 1
+            if piece is not None and again:
+                break
+            continue
+        enough = left if wanted.exactly else min(max(1, wanted.batch_records), left)
+        begin, last = _fresh(found, begin, last, enough)
+        if first < begin:
+            _archive(partition, Event.NOT_THERE, first, begin - 1, settings)
+        if last < begin:
+            first = begin
+            continue
+        if wanted.exactly and last - begin >= left:
+            last = begin + left - 1
+            _keep_whole(partition, found, begin, last)
         given.append(_lock(partition, owner, begin, last, until_ms))
         left -= last - begin + 1
         first = last + 1
-        if is_throttled:
-            break
     return given
 
 
-def _next_available(partition: SharePartition, first: int) -> int | None:
+def _next_available(partition: SharePartition, first: int, last: int) -> int | None:
+    """The place of the first range with such offsets."""
     ranges = partition.ranges
+    if first > last:
+        return None
     try:
-        return ranges.state.index(State.AVAILABLE, ranges.find(first))
+        place = ranges.state.index(State.AVAILABLE, ranges.find(first))
     except ValueError:
         return None
+    return place if ranges.first[place] <= last else None
 
 
-def _piece(length: int, count: int, settings: Settings) -> int:
-    """Of a batch that was delivered so often."""
-    if count >= settings.deliveries - 1:
-        return 1
+def _piece(partition: SharePartition, first: int, last: int, settings: Settings) -> int | None:
+    """Of a batch that was delivered before: how many of its records are handed out now. None: all
+    that are available."""
+    ranges = partition.ranges
     throttled_since = max(_THROTTLED_SINCE_LEAST, -(-settings.deliveries // 2))
-    return max(1, length >> (count - throttled_since + 1))
+    for place in ranges.overlapping(first, last):
+        count = ranges.count[place]
+        is_available = ranges.state[place] == State.AVAILABLE
+        if is_available and throttled_since <= count < settings.deliveries:
+            return max(1, ranges.length[place] >> (count - throttled_since + 1))
+    return None
 
 
-def _fresh(
-    found: Sequence[LogBatch], begin: int, last: int, batch_records: int, left: int
-) -> tuple[int, int]:
-    """Whole batches of the log among offsets that were never delivered: from, to. With from after
-    to, nothing is there before from."""
+def _again(
+    partition: SharePartition,
+    owner: int,
+    first: int,
+    last: int,
+    most: int,
+    settings: Settings,
+    until_ms: int,
+) -> list[Acquired]:
+    """What is available of a batch that was delivered before. A record is alone for its last
+    delivery, unless it has two."""
+    given: list[Acquired] = []
+    ranges = partition.ranges
+    while most > 0:
+        place = _next_available(partition, first, last)
+        if place is None:
+            break
+        begin, ends = max(first, ranges.first[place]), min(ranges.last[place], last)
+        count = ranges.count[place]
+        first = ends + 1
+        if count >= settings.deliveries:
+            _archive(partition, Event.USED_UP, begin, ends, settings)
+            continue
+        if count == settings.deliveries - 1 and settings.deliveries > _ALONE_ABOVE:
+            if not given:
+                given.append(_lock(partition, owner, begin, begin, until_ms))
+            break
+        ends = min(ends, begin + most - 1)
+        given.append(_lock(partition, owner, begin, ends, until_ms))
+        most -= ends - begin + 1
+    return given
+
+
+def _fresh(found: Sequence[LogBatch], begin: int, last: int, enough: int) -> tuple[int, int]:
+    """Whole batches of the log among offsets that were never delivered, until there are enough
+    records: from, to. With from after to, nothing is there before from."""
     at = bisect_left(found, begin, key=lambda batch: batch.last_offset)
     if at == len(found) or found[at].base_offset > last:
         return last + 1, last
     begin = max(begin, found[at].base_offset)
-    enough = min(max(1, batch_records), left)
     while at < len(found) and found[at].last_offset < last:
         if found[at].last_offset - begin + 1 >= enough:
             # What lies before the next batch of the log is a gap, and goes with this one.
             return begin, min(last, found[at + 1].base_offset - 1)
         at += 1
     return begin, last
+
+
+def _keep_whole(
+    partition: SharePartition, found: Sequence[LogBatch], begin: int, last: int
+) -> None:
+    """The batch of the log of which a part is acquired, up to this offset, stays together, as in
+    Apache Kafka: its rest is handed out apart from the batches after it."""
+    ranges = partition.ranges
+    at = bisect_left(found, last, key=lambda batch: batch.last_offset)
+    ends = min(found[at].last_offset, ranges.last[ranges.find(begin)])
+    if ends > last:
+        (place,) = ranges.span(begin, ends)
+        ranges.origin[place] = begin
+        ranges.length[place] = min(ends - begin + 1, 2**31 - 1)
 
 
 def _lock(partition: SharePartition, owner: int, begin: int, last: int, until_ms: int) -> Acquired:

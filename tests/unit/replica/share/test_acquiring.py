@@ -50,7 +50,34 @@ def test_each_batch_counts_its_deliveries() -> None:
 def test_the_record_limit_cuts_a_batch() -> None:
     world = World(batches(10, 10))
     assert spans(world.fetch(records=3, exactly=True)) == [(0, 2)]
-    assert spans(world.fetch(OTHER, records=9, exactly=True)) == [(3, 11)]
+    assert spans(world.fetch(OTHER, records=9, exactly=True)) == [(3, 9), (10, 11)]
+    assert spans(world.fetch(records=20, exactly=True)) == [(12, 19)]
+
+
+def test_the_record_limit_has_no_batch_size() -> None:
+    world = World(batches(3, 4, 2, 10))
+    assert spans(world.fetch(records=8, size=1, exactly=True)) == [(0, 7)]
+    assert spans(world.fetch(records=3, size=1, exactly=True)) == [(8, 8), (9, 10)]
+
+
+def test_the_rest_of_a_cut_batch_is_given_back_with_it() -> None:
+    """The rest is in the window, and no record of it counts as delivered."""
+    world = World(batches(10))
+    world.fetch(records=3, exactly=True)
+    world.partition.end_session(ONE, SETTINGS)
+    assert world.partition.end == 9
+    given = world.fetch(OTHER)
+    assert spans(given) == [(0, 2), (3, 9)]
+    assert [one.delivery_count for one in given] == [2, 1]
+
+
+def test_the_record_limit_at_a_gap_that_was_loaded() -> None:
+    kept = [StoredBatch(8, 9, State.AVAILABLE, 1)]
+    world = World(batches(20))
+    world.partition, _ = SharePartition.load(0, kept, 0, 20)
+    assert spans(world.fetch(records=3, exactly=True)) == [(0, 2)]
+    assert spans(world.fetch(records=7, exactly=True)) == [(3, 7), (8, 9)]
+    assert spans(world.fetch(records=7, exactly=True)) == [(10, 16)]
 
 
 def test_no_record_is_with_two_members() -> None:
