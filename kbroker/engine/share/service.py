@@ -35,8 +35,8 @@ class ShareService(NamedTuple):
         """For a request that was not answered yet. KafkaError: there are too many."""
         connection: Final = request.connection_id
         opened = self.sessions.open(group_id, member_id, connection)
-        if opened.ended is not None:
-            self._ended(opened.ended)
+        if opened.replaced is not None:
+            _answer(opened.replaced)
         if opened.is_first:
             try:
                 self.await_end(request, lambda _: self._connection_ended(connection))
@@ -55,8 +55,13 @@ class ShareService(NamedTuple):
 
     def _ended(self, session: ShareSession) -> None:
         self.leaders.end_session(session)
-        waiting = session.waiting
-        if waiting is not None:
-            waiting.force_complete()
+        _answer(session)
         if not self.sessions.has_group(session.group_id):
             self.leaders.end_group(session.group_id)
+
+
+def _answer(session: ShareSession) -> None:
+    """The request that waits for it."""
+    waiting = session.waiting
+    if waiting is not None:
+        waiting.force_complete()

@@ -1,11 +1,12 @@
 """Share sessions: which partitions a member of a share group reads over its connection (KIP-932).
 
 A session belongs to a group and a member, and to the connection that opened it: it ends when that
-connection does, when the member closes it, or when it opens another one. The number of a session is
-never used again, so records that were acquired in an earlier session of the same member are not
-those of a later one.
+connection does, or when the member closes it. The number of a session that has ended is never used
+again, so records that were acquired in it are not those of a later one of the same member. A member
+that opens another session before that keeps its records, as in Apache Kafka: the new session has
+the number. A client does so when an answer was lost.
 
-    epoch 0    opens a session; the member's earlier one ends
+    epoch 0    opens a session, in place of the member's earlier one
     epoch n    the next request of it: n counts up from 1, and after the largest int32 from 1 again
     epoch -1   its last request
 
@@ -74,7 +75,7 @@ class ShareSession:
 
 class Opened(NamedTuple):
     session: ShareSession
-    ended: ShareSession | None  # the member's earlier session: its records are to be released
+    replaced: ShareSession | None  # the member's earlier session: its fetch waits no more
     is_first: bool  # of its connection
 
 
@@ -107,22 +108,24 @@ class ShareSessions:
         """Epoch 0. KafkaError: there are too many."""
         key = (group_id, member_id)
         with self._lock:
-            ended, here = self._sessions.get(key), self._connections.get(connection)
-            is_full = ended is None and len(self._sessions) >= self._sessions_max()
-            if here is not None and (ended is None or ended.connection != connection):
+            replaced, here = self._sessions.get(key), self._connections.get(connection)
+            is_full = replaced is None and len(self._sessions) >= self._sessions_max()
+            if here is not None and (replaced is None or replaced.connection != connection):
                 is_full |= len(here.sessions) >= SHARE_SESSIONS_OF_CONNECTION_MAX
             if is_full:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            if ended is not None:
-                self._remove(ended)
+            if replaced is not None:
+                self._remove(replaced)
+                number = replaced.number
+            else:
+                number = self._numbers = self._numbers + 1
             is_first = here is None
             if here is None:
                 here = self._connections[connection] = _Connection()
-            self._numbers += 1
-            session = ShareSession(group_id, member_id, self._numbers, connection)
-            self._sessions[key] = here.sessions[session.number] = session
+            session = ShareSession(group_id, member_id, number, connection)
+            self._sessions[key] = here.sessions[number] = session
             self._by_group[group_id] += 1
-            return Opened(session, ended, is_first)
+            return Opened(session, replaced, is_first)
 
     def next(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """Epoch n or -1. KafkaError: there is no such session, or this is not its next request."""

@@ -56,17 +56,30 @@ def test_the_last_request() -> None:
     assert code_of(sessions, 1) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_another_session_of_the_member_ends_the_first() -> None:
+def test_another_session_of_the_member_replaces_the_first() -> None:
+    """With its number, and so its records."""
     sessions = made(1)
     first = sessions.open("g", "m", "c").session
     opened = sessions.open("g", "m", "d")
-    assert opened.ended is first
+    assert opened.replaced is first
     assert opened.is_first
-    assert opened.session.number != first.number
+    assert opened.session.number == first.number
+    assert not sessions.close(first)
     assert not sessions.lives(first)
     assert sessions.close_connection("c") == []
     assert sessions.close_connection("d") == [opened.session]
     assert len(sessions) == 0
+
+
+def test_a_session_that_has_ended_leaves_no_number() -> None:
+    sessions = made(1)
+    first = sessions.open("g", "m", "c").session
+    sessions.close(first)
+    second = sessions.open("g", "m", "c")
+    assert second.replaced is None
+    sessions.close_connection("c")
+    third = sessions.open("g", "m", "c")
+    assert len({each.number for each in (first, second.session, third.session)}) == 3
 
 
 def test_a_connection_has_several_sessions() -> None:
@@ -84,7 +97,7 @@ def test_there_are_so_many_at_most() -> None:
     with pytest.raises(KafkaError) as raised:
         sessions.open("g", "o", "c")
     assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    assert sessions.open("g", "m", "c").ended is not None
+    assert sessions.open("g", "m", "c").replaced is not None
 
 
 def test_partitions_take_turns() -> None:
