@@ -34,7 +34,7 @@ STRICT_SINCE: Final = {
 _KIND: Final = "mutation"
 
 
-class MutationQuotas(Protocol):
+class QuotasOfClients(Protocol):
     """`ClientQuotas`, as Python sees it."""
 
     @property
@@ -42,6 +42,9 @@ class MutationQuotas(Protocol):
 
     def mutate(self, user: str, client: str, count: float, strict: bool) -> tuple[bool, int]:
         """Whether it may be done, and how long the client is to wait, in ms."""
+
+    def charge(self, user: str, client: str, *, kind: str, size: float) -> int:
+        """How long the client is to wait that has used this, in ms."""
 
     def figures(
         self, most: int

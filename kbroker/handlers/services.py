@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.authentication import AuthenticationCounts
     from kbroker.handlers.delayed import Purgatories
     from kbroker.handlers.forwarding import Peers
-    from kbroker.handlers.mutations import MutationQuotas
+    from kbroker.handlers.mutations import QuotasOfClients
     from kbroker.log.engine._results import DirectoryUse, MarkerAppended
     from kbroker.metadata.controller.acl_changes import CreateResults, DeleteResults
     from kbroker.metadata.controller.events import Charge
@@ -384,7 +384,7 @@ class Services:
     peers: Peers | None = None  # None: there are no other brokers
     authorizer: Authorizer | None = None  # None: every request is allowed
     audit: AuditLog | None = None  # None: no change is recorded
-    quotas: MutationQuotas | None = None  # None: there are none
+    quotas: QuotasOfClients | None = None  # None: there are none
     transactions: Transactions | None = None  # None: transactions are not served
     share: Share | None = None  # None: share groups are not served
     # Of the partitions that this broker leads; made at the first call.

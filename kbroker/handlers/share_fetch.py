@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.fetch_quota import FetchCharge, fetch_charge, no_charge
 from kbroker.handlers.reply import failures
 from kbroker.handlers.share_partitions import (
     Endpoints,
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
     from kbroker.protocol.messages.share_fetch import PartitionData, Request, Response
     from kbroker.replica.share.sessions import ShareSession
 
-_RECORD_LIMIT: Final = 1  # ShareAcquireMode
+_BATCHES: Final = 0  # ShareAcquireMode
+_RECORD_LIMIT: Final = 1
 
 
 def handle(services: Services, call: Call[Request]) -> None:
@@ -81,7 +83,7 @@ def handle(services: Services, call: Call[Request]) -> None:
     partitions = Partitions(services, call, group_id, dict.fromkeys([*asked, *places]))
     fetch = DelayedShareFetch(
         share, call, session, places, partitions, Endpoints(services, call),
-        services.config["fetch.max.bytes"],
+        services.config["fetch.max.bytes"], fetch_charge(services, call),
     )  # fmt: skip
     acknowledged = {place: batches for place, batches in asked.items() if batches}
     request.topics, request.forgotten_topics_data = [], []  # it may wait long
@@ -94,6 +96,8 @@ def handle(services: Services, call: Call[Request]) -> None:
 def _check(request: Request, acknowledges: bool) -> None:
     """KafkaError: what the request alone shows to be wrong."""
     if request.share_session_epoch == OPENS and acknowledges:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if request.share_acquire_mode not in (_BATCHES, _RECORD_LIMIT):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     asks = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
     if request.is_renew_ack and any(asks):
@@ -124,8 +128,8 @@ class DelayedShareFetch(DelayedOperation):
     """
 
     __slots__ = (
-        "_bytes_max", "_call", "_codes", "_endpoints", "_found", "_is_late", "_lock", "_met",
-        "_partitions", "_places", "_refused", "_session", "_share",
+        "_bytes_max", "_call", "_charge", "_codes", "_endpoints", "_found", "_is_late", "_lock",
+        "_met", "_partitions", "_places", "_refused", "_session", "_share",
     )  # fmt: skip
 
     def __init__(
@@ -137,6 +141,7 @@ class DelayedShareFetch(DelayedOperation):
         partitions: Partitions,
         endpoints: Endpoints,
         bytes_max: int,
+        charge: FetchCharge = no_charge,
     ) -> None:
         super().__init__(min(max(call.message.max_wait_ms, 0), SHARE_FETCH_WAIT_MS_MAX))
         self._share = share
@@ -150,6 +155,7 @@ class DelayedShareFetch(DelayedOperation):
         self._partitions = partitions
         self._endpoints = endpoints
         self._bytes_max = min(max(call.message.max_bytes, 0), bytes_max, SHARE_FETCH_BYTES_MAX)
+        self._charge = charge
         self._codes: Codes = {}
         self._lock = threading.Lock()
         self._found: _Found | None = None  # for the thread that answers
@@ -290,7 +296,8 @@ class DelayedShareFetch(DelayedOperation):
         refused = {**self._refused, **found.refused}
         named = [*self._codes, *refused, *found.fetched]
         if self._call.message.share_session_epoch == OPENS:
-            named += self._places  # the first answer of a session has all of them
+            # The first answer of a session has all of them that serve.
+            named += [place for place, met in self._met.items() if met.serves]
         for place in dict.fromkeys(named):
             code = refused.get(place, ErrorCode.NONE)
             acknowledged = self._codes.get(place, ErrorCode.NONE)
@@ -321,7 +328,9 @@ class DelayedShareFetch(DelayedOperation):
                     ],
                 )
             )
+        size = sum(len(fetched.records) for fetched in found.fetched.values())
         return table.Response(
+            throttle_time_ms=self._charge(size) if size else 0,
             acquisition_lock_timeout_ms=self._share.settings(self._session.group_id).lock_ms,
             responses=[
                 table.ShareFetchableTopicResponse(topic_id=topic_id, partitions=each)

@@ -53,12 +53,9 @@ class Batch(Protocol):
 def check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]:
     """KafkaError INVALID_REQUEST: the request names no group, or no member."""
     if not group_id or not group_id.strip():
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     if not member_id or not member_id.strip() or len(member_id) > _MEMBER_CHARS_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"MemberId can't be empty, nor longer than {_MEMBER_CHARS_MAX} characters.",
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     return group_id, member_id
 
 

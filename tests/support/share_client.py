@@ -15,6 +15,7 @@ from kbroker.types import ApiKey, uuid_text
 
 Acknowledged = tuple[int, int, Sequence[int]]  # first offset, last offset, types
 ANSWER_TIMEOUT_S = 30
+CLIENT_ID = "share"
 
 
 class ShareClient:
@@ -38,7 +39,7 @@ class ShareClient:
     def ask(self, key: ApiKey, version: int, request: Any) -> Any:
         """EOFError: the broker has closed the connection."""
         body = request.encode(version)
-        self._socket.sendall(frames.request_frame(key, version, self._requests, "share", body))
+        self._socket.sendall(frames.request_frame(key, version, self._requests, CLIENT_ID, body))
         self._requests += 1
         data = self._read(int.from_bytes(self._read(4), "big"))
         table = getattr(messages, key.name.lower())
@@ -67,6 +68,17 @@ class ShareClient:
             ApiKey.UPDATE_FEATURES, 1, table.Request(timeout_ms=10_000, feature_updates=[raised])
         )
         assert answer.error_code == 0, answer.error_message
+
+    def set_fetch_quota(self, rate: float | None) -> None:
+        """Of clients with this client's id; None: there is none."""
+        table = messages.alter_client_quotas
+        entity = [table.EntityData(entity_type="client-id", entity_name=CLIENT_ID)]
+        change = table.OpData(key="consumer_byte_rate", value=rate or 0.0, remove=rate is None)
+        entry = table.EntryData(entity=entity, ops=[change])
+        answer = self.ask(
+            ApiKey.ALTER_CLIENT_QUOTAS, 1, table.Request(entries=[entry], validate_only=False)
+        )
+        assert answer.entries[0].error_code == 0
 
     def topic_id(self, topic: str) -> UUID:
         table = messages.metadata

@@ -212,6 +212,17 @@ def test_a_wait_for_bytes_ends_with_fewer(join: Join) -> None:
     assert acquired(client.fetch(wait_ms=200, min_bytes=100_000)) == [(at, at, 1)]
 
 
+def test_records_count_for_the_quota_of_bytes(join: Join) -> None:
+    client = join()
+    begin(client)
+    client.produce("orders", 1)
+    join("other").set_fetch_quota(1.0)
+    try:
+        assert client.fetch().throttle_time_ms > 0
+    finally:
+        join("other").set_fetch_quota(None)
+
+
 def test_without_the_feature_it_is_not_served() -> None:
     with Broker(topics={"orders": 1}) as broker, ShareClient(broker.bootstrap) as client:
         answer = client.ask(ApiKey.API_VERSIONS, 3, messages.api_versions.Request())

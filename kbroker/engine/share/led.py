@@ -164,6 +164,11 @@ class LedSharePartition:
         self._retires = False
         self._watcher: Final = LogWatcher(log, parts.await_records, parts.call_later, self._wake)
 
+    @property
+    def serves(self) -> bool:
+        """Its state was read, and it leads."""
+        return self.phase is Phase.ACTIVE
+
     def settings(self) -> Settings:
         own = self._parts.settings(self.key.group_id)
         return Settings(own.lock_ms, own.deliveries, own.window, own.renews)

@@ -40,11 +40,11 @@ class OnePartition:
 
 class HandCall:
     def __init__(self, **how: Any) -> None:
-        sizes = {"max_wait_ms": 500, "min_bytes": 1, "max_records": 500, "batch_size": 500, **how}
+        sizes = {"max_wait_ms": 500, "min_bytes": 1, "max_records": 500, "batch_size": 500}
+        asked = {"share_session_epoch": 1, "max_bytes": 1 << 20, **sizes, **how}
         self.message = messages.share_fetch.Request(
-            group_id="g", member_id="m", share_session_epoch=1, topics=[],
-            forgotten_topics_data=[], **sizes,
-        )  # fmt: skip
+            group_id="g", member_id="m", topics=[], forgotten_topics_data=[], **asked
+        )
         self.answers: list[Any] = []
         self.errors: list[type] = []
 
@@ -315,6 +315,39 @@ def _nonsense() -> None:
     raise ValueError
 
 
+def listed(scene: Scene) -> list[int]:
+    (answer,) = scene.call.answers
+    return [part.partition_index for topic in answer.responses for part in topic.partitions]
+
+
+def test_the_first_answer_of_a_session_lists_partitions_that_serve() -> None:
+    scene = Scene(share_session_epoch=0, max_wait_ms=0)
+    scene.fetch.begin({})
+    scene.world.run()
+    scene.world.pass_ms(1)
+    assert listed(scene) == [0]
+
+
+@pytest.mark.parametrize(
+    "asked", [{"share_session_epoch": 1}, {"max_records": 0}, {"max_bytes": 0}]
+)
+def test_other_answers_without_records_list_none(asked: dict[str, int]) -> None:
+    scene = Scene(**{"share_session_epoch": 0, "max_wait_ms": 0, **asked})
+    scene.fetch.begin({})
+    scene.world.run()
+    scene.world.pass_ms(1)
+    assert listed(scene) == []
+
+
+def test_a_partition_that_does_not_serve_yet_is_not_listed() -> None:
+    scene = Scene(share_session_epoch=0, max_wait_ms=0)
+    scene.led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    scene.fetch.begin({})
+    scene.world.run()
+    scene.world.pass_ms(1)
+    assert listed(scene) == []
+
+
 def _storage_error() -> None:
     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -334,3 +367,28 @@ def test_members_that_are_none(group: str | None, member: str | None) -> None:
         check_member(group, member)
     assert raised.value.code is ErrorCode.INVALID_REQUEST
     assert check_member("g", "x" * 36) == ("g", "x" * 36)
+
+
+def test_records_count_for_the_quota_of_bytes() -> None:
+    scene = Scene()
+    charged: list[int] = []
+
+    def charge(size: int) -> int:
+        charged.append(size)
+        return 70
+
+    scene.fetch._charge = charge
+    scene.world.log.append(3)
+    scene.fetch.begin({})
+    (answer,) = scene.call.answers
+    assert answer.throttle_time_ms == 70
+    assert charged == [len(scene.world.log.batches[0][1])]
+
+
+def test_an_answer_without_records_costs_nothing() -> None:
+    scene = Scene(max_wait_ms=0)
+    scene.fetch._charge = lambda size: 1 // 0
+    scene.fetch.begin({})
+    scene.world.pass_ms(1)
+    (answer,) = scene.call.answers
+    assert answer.throttle_time_ms == 0
