@@ -324,6 +324,44 @@ PRODUCE_AND_FETCH: Final = [
     ),
 ]
 
+_NO_NAME: Final = "a group or a member without a name, which ShareGroupHeartbeat refuses, too"
+SHARE_FETCH: Final = [
+    *(
+        Difference(f"share_fetch: names, {name} v*", "*", _NO_NAME)
+        for name in ("no group", "a blank group", "a blank member")
+    ),
+    Difference(
+        "share_fetch: an unknown topic v*",
+        "*",
+        "Apache Kafka has an unexpected error for the whole request; ours names the partition",
+    ),
+    Difference(
+        "share_fetch: how much is acquired, another mode",
+        "*/error_code",
+        "Apache Kafka has an unexpected error where there is no such mode",
+    ),
+    Difference(
+        "share_fetch: how much is acquired, no batch size",
+        "*/acquired_records",
+        "Apache Kafka's first range has no offset: it ends before it begins",
+    ),
+    Difference(
+        "share_fetch: how much is acquired, bytes of 2 batches",
+        "*/records",
+        "Apache Kafka sends the beginning of one more batch, of which nothing is acquired",
+    ),
+    Difference(
+        "share_fetch: how much is acquired, fewer bytes than none",
+        "*",
+        "a bound below zero is 0; Apache Kafka fails with an unexpected error",
+    ),
+    Difference(
+        "share_fetch: how much is acquired, fewer than none",
+        "1/1/responses/*",
+        "a bound below zero is 0, for which Apache Kafka, too, looks at no partition",
+    ),
+]
+
 _NEVER_ANSWERED: Final = "Apache Kafka forgets this request and never answers it; ours says why"
 GROUPS: Final = [
     Difference(
@@ -394,6 +432,7 @@ DIFFERENCES: Final = [
     *PRODUCE,
     *FETCH,
     *PRODUCE_AND_FETCH,
+    *SHARE_FETCH,
     *GROUPS,
     *TRANSACTIONS,
 ]

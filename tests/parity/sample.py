@@ -28,7 +28,8 @@ QUOTAS: Final = frozenset({"alter_client_quotas"})  # all of them on a broker of
 # All of them on brokers with settings or users of their own.
 SET_UP: Final = frozenset(
     {
-        *("group_migration", "mutation_quota", "share_groups", "share_state", "streams_groups"),
+        *("group_migration", "mutation_quota", "share_fetch", "share_groups", "share_state"),
+        "streams_groups",
         "tokens_of_users",
     }
 )
