@@ -3,7 +3,8 @@
 //     java -cp "CLASSES:libs/*" Agent HOST:PORT
 //
 // tests/clients/agents/driver.py says what each command means; a member of a group is in Member.java,
-// a producer that goes on in Writer.java, one of transactions in Transactional.java.
+// a producer that goes on in Writer.java, one of transactions in Transactional.java, a member of a
+// share group in Sharer.java.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -42,6 +43,7 @@ public class Agent {
     static final Map<String, Member> MEMBERS = new HashMap<>();
     static final Map<String, Writer> WRITERS = new HashMap<>();
     static final Map<String, Transactional> TRANSACTIONAL = new HashMap<>();
+    static final Map<String, Sharer> SHARERS = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         bootstrap = arguments[0];
@@ -76,6 +78,9 @@ public class Agent {
                 return null;
             case "written": return WRITERS.get(wanted.get("name").asText()).written();
             case "finish": return WRITERS.remove(wanted.get("name").asText()).finish();
+            case "share":
+                SHARERS.put(wanted.get("name").asText(), new Sharer(bootstrap, wanted));
+                return null;
             case "transactional":
                 TRANSACTIONAL.put(
                     wanted.get("name").asText(), new Transactional(bootstrap, wanted));
@@ -91,6 +96,18 @@ public class Agent {
             case "close":
                 TRANSACTIONAL.remove(wanted.get("name").asText());
                 return transactional.close();
+            default:
+        }
+        Sharer sharer = SHARERS.get(wanted.path("name").asText());
+        switch (op) {
+            case "share_poll": return sharer.poll(wanted);
+            case "share_acknowledge": return sharer.acknowledge(wanted);
+            case "share_sync": return sharer.sync();
+            case "share_lock_ms": return sharer.lockMs();
+            case "share_worked": return sharer.worked();
+            case "share_close":
+                SHARERS.remove(wanted.get("name").asText());
+                return sharer.close();
             default:
         }
         Member member = MEMBERS.get(wanted.path("name").asText());
