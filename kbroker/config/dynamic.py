@@ -81,10 +81,7 @@ def with_overrides(
     errors: list[ConfigError] = []
     config = started
     for source, values in ((EVERY_BROKER, every_broker), (THIS_BROKER, this_broker)):
-        try:
-            after, some = config.with_layer(source, values, _ORIGIN)
-        except ConfigError as error:  # each value is allowed, all of them together are not
-            after, some = config, [error]
+        after, some = _layer(config, source, values)
         if any(map(_of_sasl, values)) and (trouble := sasl_trouble(after)) is not None:
             others = {name: text for name, text in values.items() if not _of_sasl(name)}
             after, some = config.with_layer(source, others, _ORIGIN)
@@ -92,6 +89,27 @@ def with_overrides(
         config = after
         errors += some
     return config, errors
+
+
+def _layer(
+    config: BrokerConfig, source: ConfigSource, values: Mapping[str, str]
+) -> tuple[BrokerConfig, list[ConfigError]]:
+    """With the values that go together: each is allowed, but perhaps not beside the others.
+
+    One that fits none of the others, such as one from before a bound was checked, is left out by
+    itself. Where no one of them is to blame alone, none of them holds.
+    """
+    try:
+        return config.with_layer(source, values, _ORIGIN)
+    except ConfigError as error:
+        for name in values:
+            others = {each: text for each, text in values.items() if each != name}
+            try:
+                after, some = config.with_layer(source, others, _ORIGIN)
+            except ConfigError:
+                continue
+            return after, [*some, error]
+        return config, [error]
 
 
 def sasl_trouble(config: BrokerConfig) -> ConfigError | None:

@@ -132,14 +132,23 @@ def test_settings_that_are_not_allowed_any_more_are_left_out(
     assert "left out" in caplog.text and "num.io.threads='x'" in caplog.text
 
 
-def test_values_that_do_not_go_together_are_left_out_as_a_whole(
+def test_a_value_that_does_not_go_with_the_others_is_left_out_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Such as one that was stored before its bounds were checked."""
     held = started()
-    held.follow(image(own={"num.network.threads": "65"}, every={"num.io.threads": "4"}))
+    stored = {"group.streams.assignment.interval.ms": "20000", "log.retention.ms": "77"}
+    held.follow(image(own={"num.network.threads": "65", "num.io.threads": "4"}, every=stored))
     assert held.config["num.network.threads"] <= 64
-    assert held.config["num.io.threads"] == 4
-    assert "more than there can be" in caplog.text
+    assert held.config["group.streams.assignment.interval.ms"] <= 15_000
+    assert (held.config["num.io.threads"], held.config["log.retention.ms"]) == (4, 77)
+    assert "more than there can be" in caplog.text and "is not between" in caplog.text
+
+
+def test_of_values_that_do_not_go_together_none_holds_where_two_are_wrong() -> None:
+    held = started()
+    held.follow(image(own={"num.network.threads": "65", "num.io.threads": "2000"}))
+    assert held.config["num.network.threads"] <= 64 and held.config["num.io.threads"] <= 1_000
 
 
 def test_secrets_are_not_in_the_log_and_idle_keys_are_named(
