@@ -28,9 +28,10 @@ _LOAD: Final = 0.75
 
 
 class KafkaTool(click.Command):
-    """`subject` is the word in the line of an error: "Error while executing SUBJECT : ..."."""
+    """`subject` is in the line of an error on standard output, "Error while executing SUBJECT : ".
+    Without one the error alone is on standard error."""
 
-    def __init__(self, *arguments: Any, subject: str, **more: Any) -> None:
+    def __init__(self, *arguments: Any, subject: str = "", **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._subject: Final = subject
 
@@ -46,7 +47,10 @@ class KafkaTool(click.Command):
         try:
             return super().invoke(ctx)
         except (KafkaError, UserError) as error:
-            say_tabbed(f"Error while executing {self._subject} : {text_of(error)}")
+            if self._subject:
+                say_tabbed(f"Error while executing {self._subject} : {text_of(error)}")
+            else:
+                say(text_of(error), err=True)
             return FAILED
 
 

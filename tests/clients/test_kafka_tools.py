@@ -9,18 +9,21 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
 
 from tests.clients.agents.tools import Tools
+from tests.support.reading import records
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
 
 TOPICS = "TopicCommand"
 TIMEOUT_S = 60
 ID = re.compile(r"TopicId: \S{22}")
+EXCEPTION = re.compile(r"^org\.apache\.[\w.]+: ")
 
 
 class Ended(NamedTuple):
@@ -71,7 +74,7 @@ class Pair:
         first = ended.trouble.splitlines()[0] if ended.status and not ended.output else ""
         for name in self.names():
             first = first.replace(name, "TOPIC")
-        return ended.status, text, first
+        return ended.status, text, EXCEPTION.sub("", first)
 
 
 @pytest.fixture
@@ -196,3 +199,52 @@ def test_wrong_usage(topics: Pair, arguments: tuple[str, ...]) -> None:
 
 def test_without_a_broker_to_ask(topics: Pair) -> None:
     assert topics.both("--list", bootstrap=False).status == 1
+
+
+@pytest.fixture
+def producers(tools: Tools, bootstrap: str) -> Pair:
+    return Pair(tools, bootstrap, "ConsoleProducer", "kafka-console-producer")
+
+
+def written(producers: Pair, bootstrap: str, text: str, *arguments: str) -> Sequence[object]:
+    """The records of these lines, by both; AssertionError: they differ."""
+    ended = producers.both("--topic", "TOPIC", *arguments, stdin=text.encode())
+    assert ended.status == 0, ended.trouble
+    theirs, ours = (
+        [(each.key, each.value, each.headers) for each in records(bootstrap, name)]
+        for name in producers.names()
+    )
+    assert ours == theirs
+    return ours
+
+
+KEYS = ("--reader-property", "parse.key=true")
+HEADERS = ("--reader-property", "parse.headers=true")
+NULLS = ("--reader-property", "key.separator=:", "--reader-property", "null.marker=NULL")
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "count"),
+    [
+        ("one\ntwo\r\n\nlast", (), 4),
+        ("k\tv\nk2\tv\t2\n\t\n", KEYS, 3),
+        ("k:v\nk2:NULL\nNULL:v\n", (*KEYS, *NULLS), 3),
+        ("h:1,i:2\tk\tv\n", (*KEYS, *HEADERS), 1),
+        ("h:1\tv\nno\n", (*HEADERS, "--reader-property", "ignore.error=true"), 2),
+        ("a\n" * 20, ("--compression-codec", "gzip", "--request-required-acks", "all"), 20),
+        ("a\n", ("--property", "parse.key=false", "--batch-size", "5", "--timeout", "3"), 1),
+    ],
+)  # fmt: skip
+def test_lines_become_records(
+    producers: Pair, bootstrap: str, text: str, arguments: tuple[str, ...], count: int
+) -> None:
+    assert len(written(producers, bootstrap, text, *arguments)) == count
+
+
+def test_lines_without_a_separator(producers: Pair) -> None:
+    ended = producers.both("--topic", "TOPIC", *KEYS, stdin=b"no key\n")
+    assert ended.status == 1
+
+
+def test_a_producer_without_a_topic(producers: Pair) -> None:
+    assert producers.both().status == 1
