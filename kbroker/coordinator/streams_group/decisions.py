@@ -23,6 +23,7 @@ from kbroker.coordinator.consumer_group.images import JOINS_EPOCH, TargetEpoch
 from kbroker.coordinator.consumer_group.messages import NO_TIMEOUT, Refused
 from kbroker.coordinator.consumer_group.states import MemberState
 from kbroker.coordinator.streams_group.images import (
+    FIRST_EPOCH,
     NO_TASK,
     NOT_VALIDATED,
     CurrentImage,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from kbroker.coordinator.streams_group.messages import HeartbeatAsked
     from kbroker.coordinator.streams_group.state import Draft, StreamsGroupState
 
-_FIRST_EPOCH: Final = 1
 _COMMIT_KNOWS_EPOCHS: Final = 9
 
 # Puts a target of the group's epoch into the draft, if it is computed now.
@@ -69,7 +69,6 @@ class Now(NamedTuple):
     configs: Pairs
     waits: bool
     look: bool
-    wall_ms: int
 
 
 def heartbeat(draft: Draft, asked: HeartbeatAsked, now: Now) -> Outcome:
@@ -210,9 +209,6 @@ def _raise_epoch(
 ) -> None:
     state = draft.state
     found = state.metadata_hash
-    if not state.exists:
-        # A new group has had an assignment, of nothing, in its first epoch.
-        draft.put(Kind.TARGET_EPOCH, "", TargetEpoch(_FIRST_EPOCH, now.wall_ms))
     if now.look or changed or not state.exists:
         found = now.topics.hash_of(topology.required())
     validated = topology.epoch if configured.is_ready else NOT_VALIDATED
@@ -224,7 +220,7 @@ def _raise_epoch(
         or state.group is None
         or state.group.configs != now.configs
     ):
-        epoch = (state.epoch if state.exists else _FIRST_EPOCH) + 1
+        epoch = (state.epoch if state.exists else FIRST_EPOCH) + 1
         draft.put(Kind.GROUP, "", GroupImage(epoch, found, validated, now.configs))
 
 
@@ -236,13 +232,12 @@ def _target(
         if now.waits:
             words = "Assignment delayed due to the configured initial rebalance delay."
             statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, words))
-            return Target(max(_FIRST_EPOCH, state.assignment_epoch), NO_TASK)
+            return Target(state.assignment_epoch, NO_TASK)
         now.assign(draft, configured)
         if state.epoch > state.assignment_epoch:
             words = "Assignment delayed due to the configured assignment interval."
             statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, words))
-    epoch = max(_FIRST_EPOCH, state.assignment_epoch)
-    return Target(epoch, state.target_of(member_id))
+    return Target(state.assignment_epoch, state.target_of(member_id))
 
 
 # --- what the member has --------------------------------------------------------------------------

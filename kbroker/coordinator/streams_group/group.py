@@ -193,7 +193,6 @@ class StreamsGroup(StreamsSteps):
                 _configs(own),
                 waits=self._waiting,
                 look=not topics.is_same(self._seen),
-                wall_ms=around.clock.wall_ms(),
             ),
         )
         self._seen = topics

@@ -26,6 +26,8 @@ NO_TASKS: Final[Tasks] = MappingProxyType({})
 NO_EPOCHS: Final[TaskEpochs] = MappingProxyType({})
 # Of a group whose topology has not been found complete.
 NOT_VALIDATED: Final = -1
+# A new group has had an assignment, of nothing, in this one; no record says so.
+FIRST_EPOCH: Final = 1
 
 
 class Kind(IntEnum):

@@ -66,6 +66,8 @@ _VERSION: Final = struct.Struct(">h")
 _VALUE_PREFIX: Final = _VERSION.pack(VALUE_VERSION)
 _WITH_MEMBER: Final = frozenset({Kind.MEMBER, Kind.TARGET, Kind.CURRENT})
 _KINDS: Final = {int(kind): kind for kind in Kind}
+# The number of a stable member, from which those of the other states go on.
+_FIRST_STATE: Final = 1
 
 
 class RecordKey(NamedTuple):
@@ -261,7 +263,7 @@ def _stored(value: Value) -> Message:
             return CurrentOfMemberValue(
                 member_epoch=value.epoch,
                 previous_member_epoch=value.previous_epoch,
-                state=int(value.state),
+                state=int(value.state) + _FIRST_STATE,
                 active_tasks=_held(value.assigned.active),
                 standby_tasks=_kept(value.assigned.standby),
                 warmup_tasks=_kept(value.assigned.warmup),
@@ -418,7 +420,7 @@ def _tasks(stored: list[TaskIds] | list[HeldTaskIds]) -> Tasks:
 
 def _current(stored: CurrentOfMemberValue) -> CurrentImage:
     try:
-        state = MemberState(stored.state)
+        state = MemberState(stored.state - _FIRST_STATE)
     except ValueError as error:
         raise RecordError(f"a member of a streams group in state {stored.state}") from error
     epoch = stored.member_epoch

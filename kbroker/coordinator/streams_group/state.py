@@ -23,6 +23,7 @@ from kbroker.coordinator.consumer_group.drafts import AnyChange, DraftOf
 from kbroker.coordinator.consumer_group.images import TargetEpoch
 from kbroker.coordinator.consumer_group.states import MemberState
 from kbroker.coordinator.streams_group.images import (
+    FIRST_EPOCH,
     NEW_MEMBER,
     NO_TASK,
     NOT_VALIDATED,
@@ -157,7 +158,7 @@ class StreamsGroupState:
 
     @property
     def assignment_epoch(self) -> int:
-        return 0 if self.target_epoch is None else self.target_epoch.epoch
+        return FIRST_EPOCH if self.target_epoch is None else self.target_epoch.epoch
 
     @property
     def label(self) -> StreamsGroupLabel:
@@ -214,16 +215,16 @@ class StreamsGroupState:
             self.apply(AnyChange(Kind.TARGET, key, None))
 
     def tombstones(self) -> Iterator[AnyChange]:
-        """What removes all of it, in the reverse order of its making."""
+        """What removes all of it, in the order of Apache Kafka."""
         yield from (AnyChange(Kind.CURRENT, key, None) for key in self.current)
         yield from (AnyChange(Kind.TARGET, key, None) for key in self.targets)
         if self.target_epoch is not None:
             yield AnyChange(Kind.TARGET_EPOCH, "", None)
         yield from (AnyChange(Kind.MEMBER, key, None) for key in self.members)
-        if self.topology is not None:
-            yield AnyChange(Kind.TOPOLOGY, "", None)
         if self.group is not None:
             yield AnyChange(Kind.GROUP, "", None)
+        if self.topology is not None:
+            yield AnyChange(Kind.TOPOLOGY, "", None)
 
     def values(self) -> dict[tuple[int, str], Any]:
         """All of it by key, for comparisons."""

@@ -328,9 +328,8 @@ class Played:
                 owners.update((id_, index) for index in some)
         assert set(owners.values()) <= {1}, "two clients have an active task"
         for member_id in state.members:
-            # Before its first target a member is in epoch 1.
-            assert state.current_of(member_id).epoch <= max(1, state.assignment_epoch)
-        assert state.assignment_epoch <= state.epoch
+            assert state.current_of(member_id).epoch <= state.assignment_epoch
+        assert not state.exists or state.assignment_epoch <= state.epoch
         if not self.world.group._unwritten:
             assert self.shadow.values() == state.values(), "the log is not the state"
         assert not self.world.failures.count, "a step has failed"
