@@ -138,13 +138,24 @@ class Partitions:
     def led(self, place: Place, share: ShareService) -> LedSharePartition:
         """The share-partition. KafkaError: its client may not use it, or this broker does not lead
         it."""
+        return share.leaders.led(self.key(place), self._replica(place))
+
+    def served(self, place: Place, share: ShareService) -> LedSharePartition:
+        """The same, if a member has fetched from it. KafkaError UNKNOWN_TOPIC_OR_PARTITION, as
+        Apache Kafka 4.3: none has."""
+        found = share.leaders.served(self.key(place), self._replica(place))
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found
+
+    def _replica(self, place: Place) -> Any:
         if place in self.refused:
             raise KafkaError(self.refused[place])
         services = self._services
         replica: Any = led_replica(services, self._names[place], place.partition, NO_LEADER_EPOCH)
         if replica.topic_id != place.topic_id:  # the topic was deleted and created again
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return share.leaders.led(self.key(place), replica)
+        return replica
 
     def leader(self, place: Place, code: ErrorCode) -> tuple[int, int]:
         """(id, leader epoch) for an answer with this code; (0, 0) where it is not needed."""
@@ -195,7 +206,7 @@ def acknowledge_all(
         try:
             code = check(batches, renews=renews)
             if code is ErrorCode.NONE:
-                led = partitions.led(place, share)
+                led = partitions.served(place, share)
                 found = led.acknowledge(owner, batches, token)
                 if found is None:
                     continue

@@ -145,6 +145,26 @@ def test_errors_of_one_partition(join: Join) -> None:
     ]
 
 
+def test_a_partition_that_no_member_has_fetched_from(join: Join) -> None:
+    client = join()
+    topic_id = client.topic_id("orders")
+    client.fetch(wait_ms=0)
+    for _ in range(2):  # the acknowledgement does not begin to serve it
+        answer = client.acknowledge(topic_id, (0, 0, [ACCEPT]))
+        assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_an_unknown_topic_beside_another_ends_no_wait(join: Join) -> None:
+    client, producer = join(), join()
+    _, at = begin(client)
+    threading.Timer(0.1, producer.produce, ("orders", 2)).start()
+    answer = client.fetch(UUID(int=99), wait_ms=20_000)
+    assert acquired(answer) == [(at, at + 1, 1)]
+    assert sorted(part.error_code for each in answer.responses for part in each.partitions) == [
+        ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID,
+    ]  # fmt: skip
+
+
 def test_records_wake_a_fetch(join: Join) -> None:
     client, producer = join(), join()
     _, at = begin(client)

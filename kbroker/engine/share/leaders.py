@@ -67,6 +67,13 @@ class ShareLeaders:
         made.begin()
         return made
 
+    def served(self, key: Key, log: LedLog) -> LedSharePartition | None:
+        """The one of this log's leader epoch, if there is one."""
+        found = self._led.get(key)
+        if found is None or found.log is not log or found.leader_epoch != log.leader_epoch:
+            return None
+        return found
+
     def end_session(self, session: ShareSession) -> None:
         """Its records are available to others."""
         for place in list(session.partitions):
