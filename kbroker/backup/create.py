@@ -240,8 +240,8 @@ class Backup:
                         *_places(known, name, log.topic_id, piece.name),
                     ]
                     files[piece.name] = self._taken(piece, directory, places, copies, journal)
-                files |= _small_files(directory, log, end)
-                sync_directory(directory)
+                files |= _small_files(directory, log, end, copies)
+                copies.sync_directory(directory)
                 log.close()
                 found[name] = SavedPartition(
                     name, _known(log.topic_id), start, end, min(ends.stable[name], end),
@@ -318,13 +318,13 @@ def _lines(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in ["0", str(len(lines)), *lines]).encode()
 
 
-def _small_files(directory: Path, log: HeldLog, end: int) -> dict[str, SavedFile]:
+def _small_files(directory: Path, log: HeldLog, end: int, copies: Copies) -> dict[str, SavedFile]:
     text = f"version: 0\ntopic_id: {uuid_text(_known(log.topic_id))}"
     epochs = [f"{epoch} {start}" for epoch, start in log.epochs if start <= end]
     contents = {PARTITION_METADATA_FILE: text.encode(), LEADER_EPOCH_FILE: _lines(epochs)}
     for offset in sorted(offset for offset in log.snapshots if offset <= end)[-SNAPSHOTS_MAX:]:
         contents[f"{offset:020d}.snapshot"] = log.snapshots[offset]
-    return {name: write_file(directory / name, data) for name, data in contents.items()}
+    return {name: copies.write(directory / name, data) for name, data in contents.items()}
 
 
 def _places(

@@ -34,6 +34,8 @@ from kbroker.core._xxh3 import xxh3_64
 PIECE_BYTES: Final = 4 << 20
 SYNC_BYTES: Final = 64 << 20
 SYNCS_MAX: Final = 2  # that are not done yet
+SMALL_SYNCS: Final = 8  # at once
+SMALL_SYNCS_MAX: Final = 64
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -65,14 +67,17 @@ def _xxh3(data: bytes | memoryview | mmap.mmap) -> bytes:
 
 
 class Copies:
-    """Writes files, with a thread that brings pages to the disk meanwhile; a context manager. All
-    files are on the disk at its end."""
+    """Writes files, with threads that bring them to the disk meanwhile; a context manager. All of
+    them are on the disk at its end. Small files are synced some at a time, as a file system writes
+    its journal once for all of them."""
 
     def __init__(self) -> None:
         self._syncing = ThreadPoolExecutor(1, "kbroker-backup-sync")
         self._buffer = memoryview(bytearray(PIECE_BYTES))
         self._by_kernel = True
-        # Of the last syncs: what is to be done when one has succeeded.
+        self._small = ThreadPoolExecutor(SMALL_SYNCS, "kbroker-backup-small")
+        self._small_pending: deque[Future[None]] = deque()
+        # Of the last syncs of copies: what is to be done when one has succeeded.
         self._pending: deque[tuple[Future[None], Callable[[], None]]] = deque()
 
     def __enter__(self) -> Copies:
@@ -86,8 +91,11 @@ class Copies:
                 except OSError:
                     if kind is None:  # else that is the first trouble
                         raise
+            while kind is None and self._small_pending:
+                self._small_pending.popleft().result()
         finally:
             self._syncing.shutdown()
+            self._small.shutdown()
 
     def copy(
         self, source: int, size_bytes: int, target: Path, then: Callable[[SavedFile], None]
@@ -111,6 +119,21 @@ class Copies:
             saved = SavedFile(size_bytes, digest.text())
             self._sync_soon(out, synced, position - synced, lambda: then(saved))
         return saved
+
+    def write(self, target: Path, data: bytes) -> SavedFile:
+        """A new small file with these bytes."""
+        with _new_file(target) as out:
+            _write_all(out, memoryview(data))
+            self._sync_small(os.dup(out))
+        return SavedFile(len(data), digest_of(data))
+
+    def sync_directory(self, path: Path) -> None:
+        self._sync_small(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    def _sync_small(self, handle: int) -> None:
+        while len(self._small_pending) >= SMALL_SYNCS_MAX:
+            self._small_pending.popleft().result()
+        self._small_pending.append(self._small.submit(_sync_and_close, handle))
 
     def _sync_soon(self, out: int, position: int, length: int, done: Callable[[], None]) -> None:
         while len(self._pending) >= SYNCS_MAX:
@@ -203,6 +226,13 @@ def _settle(handle: int, position: int, length: int) -> None:
     try:
         os.fdatasync(handle)
         os.posix_fadvise(handle, position, length, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
+
+
+def _sync_and_close(handle: int) -> None:
+    try:
+        os.fsync(handle)
     finally:
         os.close(handle)
 
