@@ -36,7 +36,7 @@ from kbroker.backup.files import (
     sync_directory,
     write_file,
 )
-from kbroker.backup.held_logs import SNAPSHOTS_MAX, HeldLog, Piece, hold
+from kbroker.backup.held_logs import HeldLog, Piece, hold
 from kbroker.backup.journal import Journal
 from kbroker.backup.manifest import (
     CHECKPOINTS,
@@ -54,6 +54,7 @@ from kbroker.backup.manifest import (
 from kbroker.backup.questions import Asked, CommittedOffset, Ends, Led
 from kbroker.clock import Clock
 from kbroker.errors import DataDirectoryError, UserError
+from kbroker.log.engine import file_operations
 from kbroker.log.engine.checkpoints import (
     LEADER_EPOCH_FILE,
     LOG_START_FILE,
@@ -61,6 +62,7 @@ from kbroker.log.engine.checkpoints import (
 )
 from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.metadata import meta_properties
+from kbroker.metadata.controller import records
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
 from kbroker.metadata.transfer.file import Export
 from kbroker.metadata.transfer.file import encode as encode_export
@@ -136,6 +138,7 @@ class Backup:
             )
         journal = held.enter_context(Journal.begin(self._target))
         tree = self._read_tree(self._target / _SCRATCH, self._broker.pause)
+        _check_topics(led, tree)
         data = [name for name in led.partitions if name.topic != TRANSACTIONS_TOPIC]
         committed = self._broker.committed_offsets(data)
         logs = self._held(led, held)
@@ -294,12 +297,25 @@ class Backup:
         return {name: write_file(self._target / name, data) for name, data in contents.items()}
 
 
+def _check_topics(led: Led, tree: Mapping[str, bytes]) -> None:
+    """The metadata were read after the broker was asked; ValueError where they differ."""
+    ids = {name.topic: topic_id for name, topic_id in led.partitions.items()}
+    for topic, topic_id in ids.items():
+        path = records.topic_path(topic)
+        known = records.decode_topic(path, tree[path]) if path in tree else None
+        found = None if known is None else (known.topic_id, len(known.replicas))
+        if found != (topic_id, led.counts[topic]):
+            raise ValueError(f"topic {topic} was created, changed or deleted meanwhile")
+
+
 def _way_out(error: OSError) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "raise the limit of open files (ulimit -n), or name fewer topics with --topic"
     if error.errno in (errno.EACCES, errno.EPERM):
         return "run the backup as the user whose broker it is"
-    return "see that there is room, and run it again: it goes on where it was"
+    if error.errno in file_operations.NO_SPACE:
+        return "make room, and run it again: it goes on where it was"
+    return "run it again: it goes on where it was"
 
 
 def _export(tree: Mapping[str, bytes], now_ms: int) -> Export:
@@ -322,8 +338,7 @@ def _small_files(directory: Path, log: HeldLog, end: int, copies: Copies) -> dic
     text = f"version: 0\ntopic_id: {uuid_text(_known(log.topic_id))}"
     epochs = [f"{epoch} {start}" for epoch, start in log.epochs if start <= end]
     contents = {PARTITION_METADATA_FILE: text.encode(), LEADER_EPOCH_FILE: _lines(epochs)}
-    for offset in sorted(offset for offset in log.snapshots if offset <= end)[-SNAPSHOTS_MAX:]:
-        contents[f"{offset:020d}.snapshot"] = log.snapshots[offset]
+    contents |= log.snapshots(end)
     return {name: copies.write(directory / name, data) for name, data in contents.items()}
 
 

@@ -28,7 +28,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from kbroker.backup.manifest import LOGS, MANIFEST_FILE, OWN_FILES, Manifest, SavedFile
+from kbroker.backup.manifest import (
+    JOURNAL_FILE,
+    LOGS,
+    MANIFEST_FILE,
+    OWN_FILES,
+    Manifest,
+    SavedFile,
+)
 from kbroker.core._xxh3 import xxh3_64
 
 PIECE_BYTES: Final = 4 << 20
@@ -296,7 +303,10 @@ def check_names(backup: Path, manifest: Manifest) -> None:
     """Every file is there with its size, and no other; ValueError names the first that is not."""
     logs = backup / LOGS
     own = {name.removeprefix(f"{LOGS}/") for name in OWN_FILES if "/" in name}
-    _check_entries(backup, {MANIFEST_FILE, *OWN_FILES} - {f"{LOGS}/{n}" for n in own}, {LOGS})
+    above = {MANIFEST_FILE, *OWN_FILES} - {f"{LOGS}/{name}" for name in own}
+    if (backup / JOURNAL_FILE).exists():  # the run ended before it removed that
+        above.add(JOURNAL_FILE)
+    _check_entries(backup, above, {LOGS})
     _check_entries(logs, own, {str(name) for name in manifest.partitions})
     for name, saved in manifest.files.items():
         _check_size(backup / name, (backup / name).lstat().st_size, saved)

@@ -15,7 +15,7 @@ Descriptors belong to the log until `close`. One thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -88,12 +88,7 @@ class HeldLog:
         self.path: Final = path
         self.topic_id: UUID | None = None
         self.epochs: tuple[tuple[int, int], ...] = ()
-        self.snapshots: dict[int, bytes] = {}
         self._segments: dict[int, int] = {}  # descriptors, by base offset
-
-    @property
-    def segments(self) -> int:
-        return len(self._segments)
 
     def close(self) -> None:
         while self._segments:
@@ -102,7 +97,7 @@ class HeldLog:
     def look_again(self) -> None:
         """Opens the segments that were rolled since."""
         newest = max(self._segments, default=-1)
-        for base_offset in sorted(_listed(self.path) or ()):
+        for base_offset in _bases(os.listdir(self.path)):
             if base_offset > newest:
                 self._open(base_offset)
 
@@ -136,11 +131,16 @@ class HeldLog:
         epochs = self.path / LEADER_EPOCH_FILE
         if epochs.exists() and (data := read_bounded(epochs, SMALL_FILE_BYTES_MAX)):
             self.epochs = tuple(leader_epochs_in(data))
-        for offset, snapshot in snapshot_files(self.path):
+
+    def snapshots(self, end_offset: int) -> Iterator[tuple[str, bytes]]:
+        """Names and contents of the newest ones at or below an offset. One that was removed
+        meanwhile is left out: the records say the same, more slowly."""
+        there = [each for each in snapshot_files(self.path) if each[0] <= end_offset]
+        for _, path in there[-SNAPSHOTS_MAX:]:
             try:
-                self.snapshots[offset] = read_bounded(snapshot, SMALL_FILE_BYTES_MAX)
+                yield path.name, read_bounded(path, SMALL_FILE_BYTES_MAX)
             except ValueError:
-                continue  # removed meanwhile: the records say the same, more slowly
+                continue
 
     # --- Up to where ------------------------------------------------------------------------------
 
@@ -234,6 +234,10 @@ def _listed(path: Path) -> list[int] | None:
     names = os.listdir(path)
     if any(name.endswith(SWAP_SUFFIX) for name in names):
         return None
+    return _bases(names)
+
+
+def _bases(names: Iterable[str]) -> list[int]:
     return sorted(base_offset_of(Path(name)) for name in names if is_segment(name))
 
 

@@ -19,6 +19,7 @@ from typing import Final, Self
 
 from kbroker.backup.files import FILE_MODE, make_directory
 from kbroker.backup.manifest import (
+    JOURNAL_FILE,
     MANIFEST_FILE,
     SavedFile,
     file_fields,
@@ -26,7 +27,6 @@ from kbroker.backup.manifest import (
 )
 from kbroker.errors import UserError
 
-JOURNAL_FILE: Final = "unfinished.jsonl"
 JOURNAL_BYTES_MAX: Final = 256 << 20
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -53,6 +53,7 @@ from kbroker.types import TopicPartition, parse_uuid, uuid_text
 
 MANIFEST_FILE: Final = "manifest.json"
 METADATA_FILE: Final = "metadata.json"
+JOURNAL_FILE: Final = "unfinished.jsonl"  # `journal.py`
 GROUPS_FILE: Final = "groups.json"
 LOGS: Final = "logs"  # a directory that looks like an entry of log.dirs
 # In `logs`: with them `kbroker logdir adopt` reads it as of a broker that was stopped in order.
@@ -188,7 +189,7 @@ def decode(raw: bytes, where: str) -> Manifest:
         ended_ms=_integer(document, "ended_ms"),
         users=_typed(document, "users", bool),
         acls=_typed(document, "acls", bool),
-        offsets_partitions=_integer(document, "offsets_partitions", 0, 100_000),
+        offsets_partitions=_integer(document, "offsets_partitions", 0, 10_000),
         files=files,
         partitions=found,
     )

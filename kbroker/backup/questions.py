@@ -30,12 +30,13 @@ _NO_OFFSETS: Final = (
 
 class Led(NamedTuple):
     """Partitions that one broker leads, each with its topic's id. `elsewhere`: how many of the
-    topics that were asked for other brokers lead."""
+    partitions that were asked for other brokers lead. `counts`: of partitions, by topic."""
 
     cluster_id: str
     partitions: Mapping[TopicPartition, UUID]
     elsewhere: int
     offsets_partitions: int
+    counts: Mapping[str, int]
 
 
 class CommittedOffset(NamedTuple):
@@ -103,9 +104,12 @@ class AskedBroker:
                     elsewhere += 1
         offsets = found.topics.get(OFFSETS_TOPIC)
         return Led(
-            found.cluster_id or "", partitions, elsewhere,
+            found.cluster_id or "",
+            partitions,
+            elsewhere,
             0 if offsets is None else len(offsets.partitions),
-        )  # fmt: skip
+            {topic.name: len(topic.partitions) for topic in found.topics.values()},
+        )
 
     def committed_offsets(self, partitions: Collection[TopicPartition]) -> list[CommittedOffset]:
         groups, wanted = Groups(self._client), frozenset(partitions)

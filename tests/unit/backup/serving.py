@@ -75,7 +75,8 @@ class Serving:
             if (not topics or topic in topics or topic == TRANSACTIONS_TOPIC)
             and (self.led is None or TopicPartition(topic, index) in self.led)
         }
-        return Led(self.cluster_id, partitions if node_id == NODE else {}, 0, 3)
+        counts = {topic: count for topic, (_, count) in self.topics.items()}
+        return Led(self.cluster_id, partitions if node_id == NODE else {}, 0, 3, counts)
 
     def committed_offsets(self, partitions: Collection[TopicPartition]) -> list[CommittedOffset]:
         self._ask("committed_offsets")

@@ -13,8 +13,8 @@ import pytest
 from kbroker.backup import files, saved_metadata
 from kbroker.backup.create import Wanted
 from kbroker.backup.files import Copies
-from kbroker.backup.journal import JOURNAL_FILE, Journal
-from kbroker.backup.manifest import LOGS, MANIFEST_FILE, METADATA_FILE, SavedFile
+from kbroker.backup.journal import Journal
+from kbroker.backup.manifest import JOURNAL_FILE, LOGS, MANIFEST_FILE, METADATA_FILE, SavedFile
 from kbroker.backup.opened_backup import open_backup, verify
 from kbroker.errors import UserError
 from kbroker.log.engine.producer_snapshots import encode as encode_snapshot
@@ -25,6 +25,7 @@ from tests.unit.backup.serving import (
     ACL,
     ORDERS_0,
     ORDERS_1,
+    PRICES,
     PRICES_0,
     SCRAM,
     Serving,
@@ -216,7 +217,7 @@ def test_a_backup_that_was_broken_off_goes_on(
         return copied(self, source, size_bytes, path, then)
 
     monkeypatch.setattr(Copies, "copy", failing)
-    with pytest.raises(UserError, match=r"No space left on device -> see that there is room"):
+    with pytest.raises(UserError, match=r"No space left on device -> make room, and run it again"):
         broker.backup(target)
     assert not (target / MANIFEST_FILE).exists()
     kept = inode(target, ORDERS_0, FIRST)
@@ -262,6 +263,34 @@ def test_a_large_file_is_copied_and_brought_to_the_disk(
     assert target.read_bytes() == data
     assert found == SavedFile(len(data), files.digest_of(data))
     files.check_file(target, found)
+
+
+def test_a_run_that_ended_before_it_removed_its_journal(
+    broker: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Journal, "remove", lambda _: None)
+    broker.backup(tmp_path / "backup")
+    assert (tmp_path / "backup" / JOURNAL_FILE).exists()
+    assert is_sound(tmp_path / "backup")
+
+
+def test_a_topic_that_changes_while_metadata_is_read(broker: Serving, tmp_path: Path) -> None:
+    """A restore would miss a partition, or a topic."""
+    broker.topics = {**broker.topics, "prices": (PRICES, 2)}
+    broker.end[TopicPartition("prices", 1)] = 0
+    with pytest.raises(UserError, match="topic prices was created, changed or deleted meanwhile"):
+        broker.backup(tmp_path / "backup")
+
+
+def test_a_segment_that_is_rolled_beside_a_compaction(broker: Serving, tmp_path: Path) -> None:
+    def roll() -> None:
+        (broker.log(ORDERS_0) / f"{0:020d}.log.swap").touch()
+        broker.add(ORDERS_0, 12, batch(12, 3))
+        broker.end[ORDERS_0] = 15
+
+    broker.meanwhile["ends_of"] = roll
+    broker.backup(tmp_path / "backup")
+    assert saved(tmp_path / "backup", ORDERS_0).endswith(batch(12, 3))
 
 
 def test_places_where_no_backup_is_made(broker: Serving, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def file_named(name: str) -> Callable[[Document], None]:
         (set_in("cluster_id", ""), "cluster_id is no such text"),
         (set_in("cluster_id", "a\nb"), "cluster_id is no such text"),
         (set_in("written_by", "1" * 51), "written_by is no such text"),
-        (set_in("offsets_partitions", 10**9), "offsets_partitions is not from 0 to 100000"),
+        (set_in("offsets_partitions", 10**9), "offsets_partitions is not from 0 to 10000"),
         (set_in("partitions", {}), "partitions is missing or of another type"),
         (set_in("partitions/0", None), "a partition is none"),
         (lambda fields: fields["partitions"].append(fields["partitions"][0]), "a partition twice"),
