@@ -17,6 +17,7 @@ from kbroker.cli.main import main
 from kbroker.peer.client import Client
 from kbroker.peer.groups import Groups
 from kbroker.testing.broker import Broker
+from kbroker.testing.cluster import Cluster
 from kbroker.testing.process import ServerProcess
 from kbroker.types import TopicPartition
 from tests.support.read_topic import EOF_AT_ONCE
@@ -241,3 +242,38 @@ def check_group(new: ServerProcess, committed: list[int]) -> None:
     for partition in range(PARTITIONS):
         saved = offsets[TopicPartition("numbers", partition)].offset
         assert first[partition] == saved >= committed[partition]
+
+
+def test_the_brokers_of_a_cluster_become_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each saves the partitions that it leads; the metadata are in ZooKeeper."""
+    orders = [TopicPartition("orders", index) for index in range(4)]
+    with Cluster(2, SETTINGS, topics={"orders": 4}) as cluster:
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+        for partition in range(4):
+            for number in range(10):
+                producer.produce("orders", b"%d" % number, partition=partition)
+        assert producer.flush(WAIT_S) == 0
+        with Client(cluster.bootstrap) as client:
+            Groups(client).commit("g", {name: 4 + name.partition for name in orders})
+        backups = [str(tmp_path / f"{broker.broker_id}") for broker in cluster.brokers.values()]
+        for place, broker in zip(backups, cluster.brokers.values(), strict=True):
+            words = [place, "--data-dir", str(broker.data_dir), "-b", cluster.bootstrap]
+            zookeeper = ["--zookeeper", cluster.zookeeper.connect, "-o", "json"]
+            assert main(["backup", "create", *words, *zookeeper]) == 0, capsys.readouterr().err
+            made = json.loads(capsys.readouterr().out)
+            assert 0 < len(made["partitions"]) < 4
+            assert made["partitions_elsewhere"] == 4 - len(made["partitions"])
+    data = str(tmp_path / "new")
+    assert main(["backup", "restore", backups[0], "--data-dir", data]) == 2
+    assert "partitions of orders are in these backups" in capsys.readouterr().err
+    assert main(["backup", "restore", *backups, "--data-dir", data]) == 0, capsys.readouterr().err
+    with Broker(SETTINGS, data_dir=data) as new:
+        for partition in range(4):
+            assert values(new, "orders", partition) == [b"%d" % number for number in range(10)]
+        with Client(new.bootstrap) as client:
+            offsets = Groups(client).offsets("g")
+    assert {name: each.offset for name, each in offsets.items()} == {
+        name: 4 + name.partition for name in orders
+    }
