@@ -209,12 +209,21 @@ class RecordSteps(Generic[S]):
         else:
             self._answer_later(answer, found)
 
-    def _come_back(self, note: Callable[[], object], decide: Decide, what: str) -> None:
+    def _come_back(
+        self,
+        note: Callable[[], object],
+        decide: Decide,
+        what: str,
+        answer: AnswerHeartbeat | None = None,
+    ) -> None:
         """What was done beside has ended. `note` says so to the one that waits for it, also where
-        nothing is decided now, since the group is being removed: it may stay."""
+        nothing is decided now, since the group is being removed: it may stay. `answer` as in
+        `_run`."""
+        if answer is not None:
+            answer = Once(answer)
         with self.lock:
             note()
-            self._step(decide, None, what)
+            self._step(decide, answer, what)
         self._outbox.run()
 
     def _answer_later(self, answer: AnswerHeartbeat | None, found: HeartbeatAnswer) -> None:

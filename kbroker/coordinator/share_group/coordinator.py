@@ -1,6 +1,6 @@
 """The share groups of this broker, and the door to them.
 
-Place in the flow: the handlers of ShareGroupHeartbeat and ShareGroupDescribe call one method each.
+Place in the flow: the handlers of members and of offsets call one method each.
 This file finds or makes the group in the dictionary that it shares with the groups of other kinds
 (`group/coordinator.py`), and hands over to it. A group of another kind makes no room for a share
 group, and the other way round.
@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from kbroker.coordinator.consumer_group.images import JOINS_EPOCH
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer
 from kbroker.coordinator.consumer_group.quick import QuickGroups
 from kbroker.coordinator.consumer_group.record_steps import GroupAround
-from kbroker.coordinator.share_group.group import OnWorker, ShareGroup
+from kbroker.coordinator.share_group.group import ShareGroup
+from kbroker.coordinator.share_group.messages import Altered, OffsetsDeleted
+from kbroker.coordinator.share_group.offset_steps import OnWorker
 from kbroker.coordinator.share_group.replay import ShareReplay
 from kbroker.coordinator.share_group.settings import ShareSettings
 from kbroker.errors import ErrorCode
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.seams import HotView
     from kbroker.coordinator.group.store import OffsetsStore
     from kbroker.coordinator.share.seams import Persister
-    from kbroker.coordinator.share_group.messages import Description, HeartbeatAsked
+    from kbroker.coordinator.share_group.images import ByTopic
+    from kbroker.coordinator.share_group.messages import AlterAsked, Description, HeartbeatAsked
     from kbroker.coordinator.share_group.state import ShareGroupState
     from kbroker.metadata.image import ClusterImage
     from kbroker.purgatory.timer import CallLater
@@ -93,7 +97,8 @@ class ShareGroups:
         if code:
             answer(HeartbeatAnswer(code))
         elif not isinstance(group, ShareGroup):
-            answer(HeartbeatAnswer(_NOT_FOUND, _words(asked.group_id, group is not None)))
+            words = _words(asked.group_id, is_there=group is not None)
+            answer(HeartbeatAnswer(_NOT_FOUND, words))
         elif asked.epoch < JOINS_EPOCH:
             group.part(asked, answer)
         else:
@@ -129,6 +134,45 @@ class ShareGroups:
     def topics(self) -> TopicsSeen:
         return self._topics.seen()
 
+    # --- offsets ---
+
+    def offsets_error(self, group_id: str) -> ErrorCode:
+        """Whether this broker knows which states the group has."""
+        return self._groups.state_of(group_id)
+
+    def topics_with_state(self, group_id: str) -> Mapping[UUID, frozenset[int]]:
+        """The partitions that have a state; of a group that is not there, none."""
+        group = self._groups.find(group_id)
+        return group.topics_with_state() if isinstance(group, ShareGroup) else {}
+
+    def alter(self, asked: AlterAsked, answer: Callable[[Altered], object]) -> None:
+        """Share-partitions of a group without members begin elsewhere. `answer` is called once, on
+        some thread."""
+        code = self._groups.state_of(asked.group_id)
+        group = None if code else self._groups.find(asked.group_id)
+        if group is None and not code and asked.starts:
+            code, group = self._groups.take(asked.group_id, self._new)
+        if code or (group is None and not asked.starts):
+            answer(Altered(code))
+        elif isinstance(group, ShareGroup):
+            group.alter(asked, answer)
+        else:
+            answer(Altered(_NOT_FOUND, _words(asked.group_id, is_there=True)))
+
+    def delete_offsets(
+        self, group_id: str, topics: ByTopic, answer: Callable[[OffsetsDeleted], object]
+    ) -> None:
+        """A group without members has read nothing of topics. `answer` is called once, on some
+        thread."""
+        code = self._groups.state_of(group_id)
+        group = None if code else self._groups.find(group_id)
+        if code:
+            answer(OffsetsDeleted(code))
+        elif isinstance(group, ShareGroup):
+            group.delete_offsets(topics, answer)
+        else:
+            answer(OffsetsDeleted(_NOT_FOUND, _words(group_id, is_there=group is not None)))
+
     # --- the log ---
 
     def replay(self) -> ShareReplay:
@@ -142,5 +186,5 @@ class ShareGroups:
             group.load(state)
 
 
-def _words(group_id: str, is_there: bool) -> str:
+def _words(group_id: str, *, is_there: bool) -> str:
     return f"Group {group_id} is not a share group." if is_there else f"Group {group_id} not found."

@@ -28,6 +28,7 @@ from kbroker.coordinator.consumer_group.images import (
 from kbroker.coordinator.consumer_group.messages import Refused
 from kbroker.coordinator.consumer_group.parts import BATCH_BYTES_MAX
 from kbroker.coordinator.share_group.images import (
+    FIRST_EPOCH,
     CurrentImage,
     Kind,
     MemberImage,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from kbroker.coordinator.share_group.questions import Indexes
     from kbroker.coordinator.share_group.state import Draft, ShareGroupState
 
-_FIRST_EPOCH: Final = 1
 _NO_PARTITIONS: Final = TopicPartitions("", frozenset())
 # In the record of the topics that have states.
 _BESIDE_NAME_BYTES: Final = 24
@@ -119,10 +119,10 @@ def _raise_epoch(
     draft: Draft, topics: TopicsSeen, now_ms: int, *, changed: bool, look: bool
 ) -> None:
     state = draft.state
-    if not state.exists:
+    if state.group is None:
         # A new group has had an assignment, of nothing, in its first epoch.
-        draft.put(Kind.GROUP, "", GroupImage(_FIRST_EPOCH, 0))
-        draft.put(Kind.TARGET_EPOCH, "", TargetEpoch(_FIRST_EPOCH, now_ms))
+        draft.put(Kind.GROUP, "", GroupImage(FIRST_EPOCH, 0))
+        draft.put(Kind.TARGET_EPOCH, "", TargetEpoch(FIRST_EPOCH, now_ms))
     if not look:
         return
     found = topics.hash_of(state.topics())
@@ -166,12 +166,12 @@ def _begin_epochs_again(draft: Draft) -> None:
     """The last epoch that a message can say is followed by the first ones, as in a consumer group.
     Members have what they had; with the epochs of before they are fenced, and join again."""
     state = draft.state
-    draft.put(Kind.GROUP, "", GroupImage(_FIRST_EPOCH, state.metadata_hash))
+    draft.put(Kind.GROUP, "", GroupImage(FIRST_EPOCH, state.metadata_hash))
     if state.target_epoch is not None:
-        again = TargetEpoch(_FIRST_EPOCH, state.target_epoch.timestamp_ms)
+        again = TargetEpoch(FIRST_EPOCH, state.target_epoch.timestamp_ms)
         draft.put(Kind.TARGET_EPOCH, "", again)
     for member_id, current in list(state.current.items()):
-        epoch = min(current.epoch, _FIRST_EPOCH)
+        epoch = min(current.epoch, FIRST_EPOCH)
         draft.put(Kind.CURRENT, member_id, CurrentImage(epoch, -1, current.assigned))
 
 

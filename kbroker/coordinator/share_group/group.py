@@ -28,7 +28,6 @@ from kbroker.coordinator.consumer_group.record_steps import (
     FAILED,
     GroupAround,
     Record,
-    RecordSteps,
     Write,
     lines,
 )
@@ -48,6 +47,7 @@ from kbroker.coordinator.share_group import decisions
 from kbroker.coordinator.share_group.assignor import SIMPLE, Subscriber, assign
 from kbroker.coordinator.share_group.images import Kind
 from kbroker.coordinator.share_group.messages import DescribedMember, Description
+from kbroker.coordinator.share_group.offset_steps import OffsetSteps, OnWorker
 from kbroker.coordinator.share_group.questions import (
     PAUSE_MS,
     UNDER_WAY_MAX,
@@ -83,9 +83,6 @@ SHARE: Final = "share"
 _NONE: Final = ErrorCode.NONE
 _UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
-# `on_worker(group_id, call)`: have it done by a thread that may wait for the log of that group.
-OnWorker = Callable[[str, Callable[[], object]], object]
-
 
 class Question(NamedTuple):
     """All that an assignment follows from; nothing in it changes."""
@@ -103,13 +100,12 @@ def compute(question: Question) -> Targets:
     return assign(question.members, question.partitions)
 
 
-class ShareGroup(RecordSteps[ShareGroupState]):
+class ShareGroup(OffsetSteps):
     """See the module."""
 
     __slots__ = (
         "_asked_epoch", "_asked_step", "_assigner", "_begins", "_begins_ms", "_changed_ms",
-        "_has_states", "_joined_ms",
-        "_on_worker", "_persister", "_questions", "_retry_ms", "_states_changed", "_step_count",
+        "_has_states", "_joined_ms", "_questions", "_retry_ms", "_states_changed", "_step_count",
     )  # fmt: skip
 
     def __init__(
@@ -125,9 +121,7 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         """`retry_ms`: before a share-partition is asked for again of which no answer has come.
         `on_worker` has something done by a thread that may wait for the log of this group.
         `has_states`: whether share coordinators are there to be asked."""
-        super().__init__(group_id, around, incarnation)
-        self._persister = persister
-        self._on_worker = on_worker
+        super().__init__(group_id, around, incarnation, persister, on_worker)
         self._has_states = has_states
         self._retry_ms = retry_ms
         self._changed_ms = self._joined_ms = -CHANGES_FOR_MS
@@ -336,7 +330,10 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             if self.lost or self._deleting or step < self._asked_step:
                 return
             self._asked_step, self._asked_epoch = step, epoch
-            self._questions.want(questions, now_ms, self._retry_ms())
+            free = [
+                each for each in questions if (each.topic_id, each.partition) not in self._claims
+            ]
+            self._questions.want(free, now_ms, self._retry_ms())
             self._ask_next(now_ms)
         self._outbox.run()
 
@@ -385,6 +382,12 @@ class ShareGroup(RecordSteps[ShareGroupState]):
             message = "%d topics of group %s get no state, and are with no member: it has too many"
             group_id = printable(self.group_id)
             lines.write(logging.WARNING, "states left", message, left, group_id)
+
+    def _taken_over(self, topic_ids: Iterable[UUID]) -> None:
+        self._questions.forget(topic_ids)
+
+    def _released(self) -> None:
+        self._begins = True
 
     def _write_failed(self, failed: Mapping[ErrorCode, int]) -> None:
         for code, count in failed.items():
@@ -516,6 +519,11 @@ class ShareGroup(RecordSteps[ShareGroupState]):
         return None
 
     # --- descriptions -----------------------------------------------------------------------------
+
+    def topics_with_state(self) -> Mapping[UUID, frozenset[int]]:
+        with self.lock:
+            kept = self._state.state_topics.initialized
+            return {topic_id: some.partitions for topic_id, some in kept.items()}
 
     def listed(self) -> GroupListing:
         return GroupListing(self.group_id, self.state, SHARE, SHARE)

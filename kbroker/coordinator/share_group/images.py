@@ -23,6 +23,7 @@ from kbroker.coordinator.consumer_group.images import (
 )
 
 STABLE: Final = 0  # the one state of a member
+FIRST_EPOCH: Final = 1  # of a group, and of its assignment
 
 
 class Kind(IntEnum):

@@ -1,14 +1,22 @@
-"""The requests of members to a share group, and its description, free of versions and bytes.
+"""The requests to a share group, and its answers, free of versions and bytes.
 
 The answers to heartbeats are those of consumer groups. Immutable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.images import Partitions
+    from kbroker.coordinator.share.images import SharePartition
+    from kbroker.coordinator.share.seams import Outcome
+    from kbroker.coordinator.share_group.images import ByTopic
     from kbroker.coordinator.share_group.state import ShareGroupLabel
 
 
@@ -43,3 +51,27 @@ class Description(NamedTuple):
     assignment_epoch: int
     assignor: str
     members: tuple[DescribedMember, ...]
+
+
+class AlterAsked(NamedTuple):
+    """Share-partitions of topics that exist, and where the group is to begin to read them."""
+
+    group_id: str
+    topics: ByTopic
+    starts: Mapping[SharePartition, int]
+
+
+class Altered(NamedTuple):
+    """`outcomes` has each share-partition, where there is no code."""
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    outcomes: Mapping[SharePartition, Outcome] = MappingProxyType({})
+
+
+class OffsetsDeleted(NamedTuple):
+    """`codes` has each topic of which there were states, where there is no code."""
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    codes: Mapping[UUID, ErrorCode] = MappingProxyType({})

@@ -16,7 +16,7 @@ No lock of its own: the group's is held.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -46,8 +46,10 @@ class StateQuestion(NamedTuple):
     def is_wanted(self, kept: StateTopics) -> bool:
         if self.deletes:
             return self.topic_id in kept.deleting
-        some = kept.initializing.get(self.topic_id)
-        return some is not None and self.partition in some.partitions
+        some, begun = kept.initializing.get(self.topic_id), kept.initialized.get(self.topic_id)
+        if some is None or self.partition not in some.partitions:
+            return False
+        return begun is None or self.partition not in begun.partitions
 
 
 class Came(NamedTuple):
@@ -68,12 +70,21 @@ class _Pause(NamedTuple):
 def wanted(kept: StateTopics, topics: TopicsSeen) -> Iterator[StateQuestion]:
     """All that is to be asked. It is not known which partitions of a topic that loses its states
     have one: all are deleted."""
-    for topic_id, some in kept.initializing.items():
-        for index in sorted(some.partitions):
+    for topic_id in kept.initializing:
+        for index in sorted(_without_state(kept, topic_id)):
             yield StateQuestion(topic_id, index)
     for topic_id in kept.deleting:
         for index in range(topics.partition_count(topic_id)):
             yield StateQuestion(topic_id, index, deletes=True)
+
+
+def _without_state(kept: StateTopics, topic_id: UUID) -> frozenset[int]:
+    """Those that are to get one, other than those of an alteration that was not ended: their state
+    stays."""
+    some, begun = kept.initializing.get(topic_id), kept.initialized.get(topic_id)
+    if some is None:
+        return frozenset()
+    return some.partitions if begun is None else some.partitions - begun.partitions
 
 
 def has_no_state(outcome: Outcome) -> bool:
@@ -165,6 +176,16 @@ class StateQuestions:
         """Whether there is a state of a later epoch than the group's: it is of a group that had
         this id before, and that was deleted while its question was on the way."""
         return question in self._fenced
+
+    def forget(self, topic_ids: Iterable[UUID]) -> None:
+        """What was asked about these topics, or came of it, is not their state any more."""
+        gone = frozenset(topic_ids)
+        for each in [each for each in self._asked_ms if each.topic_id in gone]:
+            del self._asked_ms[each]
+        self._waiting = deque(each for each in self._waiting if each.topic_id not in gone)
+        self._begun = {each for each in self._begun if each.topic_id not in gone}
+        self._deleted = {each for each in self._deleted if each.topic_id not in gone}
+        self._fenced = {each for each in self._fenced if each.topic_id not in gone}
 
     def is_due(self, now_ms: int) -> bool:
         """Whether there is something to take, or to ask. While others are to be answered, what came

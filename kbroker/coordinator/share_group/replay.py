@@ -2,7 +2,7 @@
 
 Records are applied one after the other to the state of their group, as they were when the group
 made them. A record that cannot be read is the caller's to leave out: it costs that record alone. A
-group without a record of its epoch is not there.
+group without a record of its epoch is not there, unless it has offsets and no members.
 
 The loader's thread only.
 """
@@ -45,7 +45,11 @@ class ShareReplay:
         return True
 
     def loaded(self) -> None:
-        found = {group_id: state for group_id, state in self._states.items() if state.exists}
+        found = {
+            group_id: state
+            for group_id, state in self._states.items()
+            if state.group is not None or (state.has_state_record and not state.members)
+        }
         for state in found.values():
             state.drop_orphans()
         self._load(found)

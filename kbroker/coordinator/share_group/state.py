@@ -21,6 +21,7 @@ from kbroker.coordinator.consumer_group.images import (
     TargetEpoch,
 )
 from kbroker.coordinator.share_group.images import (
+    FIRST_EPOCH,
     NEW_MEMBER,
     NO_STATE_TOPICS,
     CurrentImage,
@@ -86,11 +87,15 @@ class ShareGroupState:
 
     @property
     def exists(self) -> bool:
-        return self.group is not None
+        """As in Apache Kafka, a group that an alteration of its offsets has made has no record of
+        its own until its first member joins."""
+        return self.group is not None or self.has_state_record
 
     @property
     def epoch(self) -> int:
-        return 0 if self.group is None else self.group.epoch
+        if self.group is None:
+            return FIRST_EPOCH if self.has_state_record else 0
+        return self.group.epoch
 
     @property
     def metadata_hash(self) -> int:
@@ -98,7 +103,9 @@ class ShareGroupState:
 
     @property
     def assignment_epoch(self) -> int:
-        return 0 if self.target_epoch is None else self.target_epoch.epoch
+        if self.target_epoch is not None:
+            return self.target_epoch.epoch
+        return FIRST_EPOCH if self.group is None and self.has_state_record else 0
 
     @property
     def label(self) -> ShareGroupLabel:
@@ -125,12 +132,12 @@ class ShareGroupState:
         """What removes all of it, in the reverse order of its making."""
         yield from (AnyChange(Kind.CURRENT, key, None) for key in self.current)
         yield from (AnyChange(Kind.TARGET, key, None) for key in self.targets)
-        if self.target_epoch is not None:
+        if self.exists:
             yield AnyChange(Kind.TARGET_EPOCH, "", None)
         yield from (AnyChange(Kind.MEMBER, key, None) for key in self.members)
         if self.has_state_record:
             yield AnyChange(Kind.STATE_TOPICS, "", None)
-        if self.group is not None:
+        if self.exists:
             yield AnyChange(Kind.GROUP, "", None)
 
     def values(self) -> dict[tuple[int, str], Any]:

@@ -49,11 +49,12 @@ class FakePersister:
         self.at_once = False
         self.on_first: Callable[[], object] | None = None
         self.codes: dict[int, ErrorCode] = {}
+        self.starts: dict[SharePartition, int] = {}  # as the last question has them
 
     def initialize(
         self, key: SharePartition, state_epoch: int, start_offset: int, done: Any
     ) -> None:
-        assert start_offset == -1
+        self.starts[key] = start_offset
         self.asked.append(("initialize", key, state_epoch, done))
         if self.on_first is not None:
             call, self.on_first = self.on_first, None
@@ -62,6 +63,7 @@ class FakePersister:
             self.answer()
 
     def delete(self, key: SharePartition, done: Any) -> None:
+        self.starts.pop(key, None)
         self.asked.append(("delete", key, 0, done))
 
     def take(self) -> list[Asked]:
@@ -69,11 +71,13 @@ class FakePersister:
         asked, self.asked = self.asked, []
         return [Asked(*each) for each in asked]
 
-    def answer(self, code: ErrorCode = NONE) -> list[tuple[str, int]]:
-        """All of them; which partitions they were. `codes` has those of single partitions."""
+    def answer(self, code: ErrorCode = NONE, **codes: ErrorCode) -> list[tuple[str, int]]:
+        """All of them; which partitions they were. `codes` has those of single partitions, also
+        as `p1`."""
         asked, self.asked = self.asked, []
         for _, key, _, done in asked:
-            done(Outcome(self.codes.get(key.partition, code)))
+            own = codes.get(f"p{key.partition}", self.codes.get(key.partition, code))
+            done(Outcome(own))
         return [(name, key.partition) for name, key, _, _ in asked]
 
 
