@@ -147,6 +147,8 @@ SHARE_FETCH_WAIT_MS_MAX: Final = 300_000
 SHARE_FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
 # How long a client that finds no room for its share session is kept waiting for the answer.
 SHARE_SESSION_REFUSAL_MS_MAX: Final = 30_000
+# Share-partitions that one DescribeShareGroupOffsets may name: a question each.
+SHARE_PARTITIONS_DESCRIBED_MAX: Final = 100_000
 
 # --- Runs and trains: how much one turn does before others have theirs ----------------------------
 

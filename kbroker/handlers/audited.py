@@ -473,6 +473,31 @@ def _delete_offsets(asked: Asked) -> Iterator[Item]:
             yield Item(group, each.error_code, more)
 
 
+def _alter_share_offsets(asked: Asked) -> Iterator[Item]:
+    group = f"group:{asked.request.group_id}"
+    if not asked.response.responses:
+        yield Item(group, asked.response.error_code)
+    starts = {
+        (topic.topic_name, each.partition_index): each.start_offset
+        for topic in asked.request.topics
+        for each in topic.partitions
+    }
+    for topic in asked.response.responses:
+        name = topic.topic_name
+        for each in topic.partitions:
+            index = each.partition_index
+            more = {"offset_of": _partition(_short(name), index), "to": starts.get((name, index))}
+            yield Item(group, each.error_code, more)
+
+
+def _delete_share_offsets(asked: Asked) -> Iterator[Item]:
+    group = f"group:{asked.request.group_id}"
+    if not asked.response.responses:
+        yield Item(group, asked.response.error_code)
+    for topic in asked.response.responses:
+        yield Item(group, topic.error_code, {"offsets_of": _short(topic.topic_name)})
+
+
 # The APIs that change something which outlives the request, and is not a record or the offset of a
 # consumer.
 AUDITED: Final[Mapping[ApiKey, Items]] = MappingProxyType(
@@ -493,6 +518,8 @@ AUDITED: Final[Mapping[ApiKey, Items]] = MappingProxyType(
         ApiKey.ELECT_LEADERS: _elect_leaders,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: _reassign,
         ApiKey.OFFSET_DELETE: _delete_offsets,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: _alter_share_offsets,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: _delete_share_offsets,
         ApiKey.ALTER_CLIENT_QUOTAS: _alter_quotas,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_users,
         ApiKey.UPDATE_FEATURES: _update_features,

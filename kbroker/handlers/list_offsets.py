@@ -22,8 +22,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.authorization import denied
-from kbroker.handlers.services import led_replica
+from kbroker.handlers.authorization import denied, is_a_broker
+from kbroker.handlers.services import NO_LEADER_EPOCH, led_replica
 from kbroker.protocol import messages
 from kbroker.security.rights import Operation, ResourceType
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ListOffsetsPartitionResponse,
         Request,
     )
+    from kbroker.types import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -82,7 +83,9 @@ def handle(services: Services, call: Call[Request]) -> None:
     times_named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     result = table.ListOffsetsPartitionResponse
     names = [topic.name for topic in request.topics]
-    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.TOPIC, names)
+    hidden: frozenset[str] = frozenset()
+    if not is_a_broker(services, call):  # which asks for the lag of a share group
+        hidden = denied(services, call, Operation.DESCRIBE, ResourceType.TOPIC, names)
     topics = []
     for topic in request.topics:
         name = topic.name
@@ -104,6 +107,16 @@ def handle(services: Services, call: Call[Request]) -> None:
             )
         topics.append(table.ListOffsetsTopicResponse(name=name, partitions=list(found.values())))
     call.answer(table.Response(topics=topics))
+
+
+def latest_offset(services: Services, place: TopicPartition) -> int | ErrorCode:
+    """The end of a partition that this broker leads, for consumers; or why it is not known."""
+    try:
+        replica = led_replica(services, place.topic, place.partition, NO_LEADER_EPOCH)
+        found = _find_on(replica, LATEST, is_consumer=True, reads_committed=False)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.OFFSET_NOT_AVAILABLE if found is None else found.offset
 
 
 def _find(

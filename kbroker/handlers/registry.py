@@ -330,6 +330,11 @@ def _share_state(key: ApiKey) -> Api:
     return _api(key, _late("share_state"), protocol=SHARE)
 
 
+def _share_offsets(key: ApiKey, memory_factor: int) -> Api:
+    name = key.name.lower()
+    return _api(key, _late(name), _late_failure(name), memory_factor=memory_factor, protocol=SHARE)
+
+
 APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.PRODUCE, None, None, RIGHTS[ApiKey.PRODUCE], Throttle.PRODUCE, hot=True),
     Api(ApiKey.FETCH, None, None, RIGHTS[ApiKey.FETCH], Throttle.FETCH, hot=True),
@@ -493,6 +498,9 @@ APIS: Final[tuple[Api, ...]] = (
         _late_failure("streams_group_describe"),
         protocol=STREAMS,
     ),
+    _share_offsets(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, memory_factor=40),
+    _share_offsets(ApiKey.ALTER_SHARE_GROUP_OFFSETS, memory_factor=40),
+    _share_offsets(ApiKey.DELETE_SHARE_GROUP_OFFSETS, memory_factor=25),
     _api(ApiKey.LIST_CONFIG_RESOURCES, _late("list_config_resources")),
     _api(ApiKey.DESCRIBE_CLUSTER, _late("cluster"), _late_failure("cluster")),
     _api(

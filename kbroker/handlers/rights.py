@@ -108,6 +108,11 @@ def _topics_of_a_topology(message: Any) -> Iterable[str | UUID]:
         yield from named("state_changelog_topics")(part)
 
 
+def _described_topics(message: Any) -> Iterable[str | UUID]:
+    for each in message.groups:
+        yield from named("topics", "topic_name")(each)
+
+
 def _coordinators(key_type: int) -> Names:
     def names(message: Any) -> Iterable[str]:
         if message.key_type != key_type:
@@ -334,6 +339,18 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
         **dict.fromkeys(SHARE_STATE_KEYS, _whole_cluster(Operation.CLUSTER_ACTION)),
         ApiKey.SHARE_FETCH: (*_MEMBER, _topic(Operation.READ, named("topics", "topic_id"))),
         ApiKey.SHARE_ACKNOWLEDGE: (*_MEMBER, _topic(Operation.READ, named("topics", "topic_id"))),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (
+            _group(Operation.DESCRIBE, named("groups", "group_id")),
+            _topic(Operation.DESCRIBE, _described_topics),
+        ),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: (
+            *_MEMBER,
+            _topic(Operation.READ, named("topics", "topic_name")),
+        ),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: (
+            _own_group(Operation.DELETE),
+            _topic(Operation.READ, named("topics", "topic_name")),
+        ),
         ApiKey.LIST_CONFIG_RESOURCES: _whole_cluster(Operation.DESCRIBE_CONFIGS),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: (_topic(Operation.DESCRIBE, named("topics")),),
         # Between brokers.

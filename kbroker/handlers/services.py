@@ -13,7 +13,7 @@ altered, so a handler reads the attribute once per request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
@@ -348,6 +348,15 @@ class Share(Protocol):
 
     def create_topic(self, controller: Any, config: BrokerConfig, brokers: int) -> None:
         """Has the state topic created, with as many replicas as there are brokers at most."""
+        ...
+
+    def latest_offsets(
+        self,
+        places: Iterable[TopicPartition],
+        done: Callable[[Mapping[TopicPartition, int | ErrorCode]], None],
+    ) -> None:
+        """Where these end for consumers, at their leaders: `done` is called once, on any thread,
+        with the end of each, or the error in its place."""
         ...
 
 

@@ -118,6 +118,9 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _served(0, 1),
         ApiKey.STREAMS_GROUP_HEARTBEAT: _served(0, 0),
         ApiKey.STREAMS_GROUP_DESCRIBE: _served(0, 0),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _served(0, 1),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: _served(0, 0),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: _served(0, 0),
     }
 )
 

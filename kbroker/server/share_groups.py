@@ -4,6 +4,7 @@
                                              topic with a replica here
     handlers             -> coordinator, create_topic
     handlers             -> service          the share-partitions that this broker leads
+    handlers             -> latest_offsets   for the lag of groups, here or at other brokers
     leaders, groups      -> persister        asks coordinators, here or at other brokers
 
 `start` and `stop` come in their steps of the broker's life. A lock is between them and the
@@ -13,7 +14,7 @@ controller's thread: what is made after `start` is started at once, after `stop`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,12 +28,14 @@ from kbroker.server.share_service import ShareServiceOnDemand
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.broker_links import Submit
+    from kbroker.cluster.latest_offsets import LatestOffsets
     from kbroker.cluster.share_state import Parts, ShareStates
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.runtime.state_topic import StateTopicCreation
     from kbroker.coordinator.share.coordinator import ShareCoordinator
     from kbroker.coordinator.share.persister import StatePersister
     from kbroker.engine._hot import HotPath
+    from kbroker.errors import ErrorCode
     from kbroker.handlers.services import Services
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage, TopicImage
@@ -72,6 +75,7 @@ class ShareGroupsOnDemand:
         self._lock = threading.Lock()
         self._made: ShareStates | None = None
         self._persister: StatePersister | None = None
+        self._latest_offsets: LatestOffsets | None = None
         self._is_started = self._is_stopped = self._tries_again = False
         self._creation: StateTopicCreation | None = None
         self.service: Final = ShareServiceOnDemand(
@@ -141,6 +145,22 @@ class ShareGroupsOnDemand:
             self._create_topic, given.submit, self.failures, login=self._login,
         )  # fmt: skip
         return StatePersister(coordinators, given.clock, given.timer.call_later, self.failures)
+
+    def latest_offsets(
+        self,
+        places: Iterable[TopicPartition],
+        done: Callable[[Mapping[TopicPartition, int | ErrorCode]], None],
+    ) -> None:
+        with self._lock:
+            if self._latest_offsets is None:
+                from kbroker.cluster.latest_offsets import LatestOffsets
+
+                given = self._given
+                self._latest_offsets = LatestOffsets(
+                    given.services, given.submit, self.failures, login=self._login
+                )
+            asked = self._latest_offsets
+        asked.ask(places, done)
 
     # --- the controller's thread ------------------------------------------------------------------
 

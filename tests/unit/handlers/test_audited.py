@@ -332,6 +332,32 @@ def test_quotas() -> None:
     assert item.more == {"quotas": {"producer_byte_rate": 1024.0, "consumer_byte_rate": None}}
 
 
+def test_offsets_of_a_share_group() -> None:
+    alter, delete = messages.alter_share_group_offsets, messages.delete_share_group_offsets
+    asked = alter.Request(group_id="g", topics=[
+        alter.RequestTopic(topic_name="t", partitions=[
+            alter.RequestPartition(partition_index=1, start_offset=7)])])  # fmt: skip
+    made = alter.Response(responses=[
+        alter.ResponseTopic(topic_name="t", topic_id=None, partitions=[
+            alter.ResponsePartition(partition_index=1)])])  # fmt: skip
+    before = ClusterImage()
+    (item,) = AUDITED[ApiKey.ALTER_SHARE_GROUP_OFFSETS](Asked(before, asked, made))
+    assert (item.resource, item.error) == ("group:g", 0)
+    assert item.more == {"offset_of": "partition:t-1", "to": 7}
+    refused = alter.Response(error_code=30, responses=[])
+    (item,) = AUDITED[ApiKey.ALTER_SHARE_GROUP_OFFSETS](Asked(before, asked, refused))
+    assert (item.resource, item.error, item.more) == ("group:g", 30, {})
+
+    request = delete.Request(group_id="g", topics=[delete.RequestTopic(topic_name="t")])
+    gone = delete.Response(responses=[
+        delete.ResponseTopic(topic_name="t", topic_id=None, error_code=3)])  # fmt: skip
+    (item,) = AUDITED[ApiKey.DELETE_SHARE_GROUP_OFFSETS](Asked(before, request, gone))
+    assert (item.resource, item.error, item.more) == ("group:g", 3, {"offsets_of": "t"})
+    not_empty = delete.Response(error_code=68, responses=[])
+    (item,) = AUDITED[ApiKey.DELETE_SHARE_GROUP_OFFSETS](Asked(before, request, not_empty))
+    assert (item.resource, item.error) == ("group:g", 68)
+
+
 CHANGING = frozenset(
     {
         Operation.WRITE,

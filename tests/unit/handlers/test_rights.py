@@ -89,6 +89,9 @@ TABLE: Final = {
     ApiKey.STREAMS_GROUP_DESCRIBE: "DESCRIBE G; DESCRIBE T",
     ApiKey.SHARE_FETCH: "*READ G; READ T",
     ApiKey.SHARE_ACKNOWLEDGE: "*READ G; READ T",
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: "DESCRIBE G; DESCRIBE T",
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: "*READ G; READ T",
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: "*DELETE G; READ T",
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: "*CLUSTER_ACTION C",
     ApiKey.READ_SHARE_GROUP_STATE: "*CLUSTER_ACTION C",
     ApiKey.WRITE_SHARE_GROUP_STATE: "*CLUSTER_ACTION C",
@@ -193,6 +196,13 @@ NAMED: Final = [
     (partial.create_delegation_token.Request(max_lifetime_ms=1), [[]]),
     (partial.describe_delegation_token.Request(owners=None), [[]]),
     (partial.describe_transactions.Request(transactional_ids=["x"]), [["x"], []]),
+    (partial.describe_share_group_offsets.Request(groups=[
+        partial.describe_share_group_offsets.RequestGroup(group_id="g", topics=[
+            partial.describe_share_group_offsets.RequestTopic(topic_name="t")]),
+        partial.describe_share_group_offsets.RequestGroup(group_id="h", topics=None)]),
+     [["g", "h"], ["t"]]),
+    (partial.alter_share_group_offsets.Request(group_id="g", topics=[
+        partial.alter_share_group_offsets.RequestTopic(topic_name="t")]), [["g"], ["t"]]),
     (partial.describe_acls.Request(
         resource_type_filter=2, resource_name_filter=None, pattern_type_filter=3,
         principal_filter=None, host_filter=None, operation=2, permission_type=3),
