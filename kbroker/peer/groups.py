@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import group_messages as messages
+from kbroker.peer import share_group_messages as share_messages
 from kbroker.peer.address import Address
 from kbroker.peer.client import Client
 from kbroker.peer.cluster import Ask, Decode
@@ -21,11 +22,13 @@ from kbroker.peer.group_messages import (
     MemberIdentity,
     Unwritten,
 )
+from kbroker.peer.share_group_messages import DescribedShareGroup, ShareOffset
 from kbroker.types import ApiKey, TopicPartition
 
 Result = TypeVar("Result")
 
 _SILENT: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
+_NO_SHARE_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 # Requests that are on the way to one coordinator at a time: their answers fit a socket's buffer.
 _IN_FLIGHT_MAX: Final = 20
 NO_MEMBER: Final = MemberIdentity()
@@ -82,6 +85,29 @@ class Groups:
             messages.decode_describe_groups,
         )
         return described
+
+    def describe_share(self, group: str) -> DescribedShareGroup | None:
+        """None: there is no such share group, or its coordinator has none at all."""
+        try:
+            return self.at_coordinator(
+                group,
+                ApiKey.SHARE_GROUP_DESCRIBE,
+                lambda version: share_messages.encode_share_group_describe(version, group),
+                share_messages.decode_share_group_describe,
+            )
+        except KafkaError as error:
+            if error.code in _NO_SHARE_GROUP:
+                return None
+            raise
+
+    def share_offsets(self, group: str) -> dict[TopicPartition, ShareOffset]:
+        """Where a share group begins to read all that it has begun to."""
+        return self.at_coordinator(
+            group,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            lambda version: share_messages.encode_share_offsets(version, group),
+            share_messages.decode_share_offsets,
+        )
 
     def unwritten(self, group: str) -> Unwritten:
         """Of a group of any kind."""
