@@ -1,9 +1,9 @@
-"""`kbroker group list|describe|why|reset|delete|delete-offsets`: consumer groups.
+"""`kbroker group list|describe|why|reset|delete|delete-offsets`: groups of consumers.
 
 A command that changes anything prints what it would do and changes nothing without `--execute`.
 Several groups are handled one after the other; one that fails is named on standard error, the
 others are done all the same, and the status is 1. Resets are in `group_reset.py`, the history of a
-group is in `group_why.py`.
+group is in `group_why.py`, the description of a share group in `group_share.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kbroker.cli import group_reset, group_why
+from kbroker.cli import group_reset, group_share, group_why
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import (
     as_cell,
@@ -95,6 +95,10 @@ def describe(groups: tuple[str, ...], members: bool, bootstrap: str, output: str
         asked = Groups(client)
         for name in dict.fromkeys(groups):
             group = asked.describe(name)
+            of_share = group_share.described(asked, name) if group.state == DEAD else None
+            if of_share is not None:
+                described.append(of_share)
+                continue
             committed = asked.offsets(name)
             if group.state == DEAD and not committed:
                 missing.append(name)
@@ -110,7 +114,8 @@ def describe(groups: tuple[str, ...], members: bool, bootstrap: str, output: str
         for number, description in enumerate(described):
             if number:
                 click.echo()
-            _print(description, members=members)
+            show = group_share.show if description["protocol_type"] == "share" else _print
+            show(description, members=members)
     for name in missing:
         say(f"error: {ErrorCode.GROUP_ID_NOT_FOUND.name} (69): group '{name}'", err=True)
     return 1 if missing else 0
@@ -184,9 +189,13 @@ def _report(results: list[Any], done: str, *, execute: bool, output: str) -> int
 def _why_not_deleted(groups: Groups, name: str) -> ErrorCode:
     """What deleting it would answer now."""
     described = groups.describe(name)
+    has_members = bool(described.members)
     if described.state == DEAD:
-        return ErrorCode.GROUP_ID_NOT_FOUND
-    return ErrorCode.NON_EMPTY_GROUP if described.members else ErrorCode.NONE
+        of_share = groups.describe_share(name)
+        if of_share is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        has_members = bool(of_share.members)
+    return ErrorCode.NON_EMPTY_GROUP if has_members else ErrorCode.NONE
 
 
 def _why_not_forgotten(

@@ -12,6 +12,7 @@ from kbroker.peer import frames
 from kbroker.protocol import messages
 from kbroker.protocol.record_batch import Record, encode_batch
 from kbroker.types import ApiKey, uuid_text
+from tests.unit.net.harness import eventually
 
 Acknowledged = tuple[int, int, Sequence[int]]  # first offset, last offset, types
 ANSWER_TIMEOUT_S = 30
@@ -79,6 +80,16 @@ class ShareClient:
             ApiKey.ALTER_CLIENT_QUOTAS, 1, table.Request(entries=[entry], validate_only=False)
         )
         assert answer.entries[0].error_code == 0
+
+    def is_coordinated(self) -> bool:
+        """Its group and the states of that have a coordinator; their topics are made if need be."""
+        table = messages.find_coordinator
+        codes = []
+        for kind, key in ((0, self.group_id), (2, f"{self.group_id}:AAAAAAAAAAAAAAAAAAAAAQ:0")):
+            asked = table.Request(key_type=kind, coordinator_keys=[key])
+            (found,) = self.ask(ApiKey.FIND_COORDINATOR, 6, asked).coordinators
+            codes.append(found.error_code)
+        return not any(codes)
 
     def topic_id(self, topic: str) -> UUID:
         table = messages.metadata
@@ -174,6 +185,43 @@ class ShareClient:
         elif epoch == 0:
             self.epoch = 1
         return epoch
+
+
+class ShareMember:
+    """A member of a group, by requests."""
+
+    def __init__(self, bootstrap: str, group_id: str, member_id: str = "m") -> None:
+        self.client = ShareClient(bootstrap, group_id, member_id)
+        self.epoch = 0
+
+    def beat(self, *topics: str, epoch: int | None = None) -> Any:
+        table = messages.share_group_heartbeat
+        answer = self.client.ask(
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            1,
+            table.Request(
+                group_id=self.client.group_id, member_id=self.client.member_id,
+                member_epoch=self.epoch if epoch is None else epoch,
+                subscribed_topic_names=list(topics) or None,
+            ),
+        )  # fmt: skip
+        if answer.error_code == 0:
+            self.epoch = answer.member_epoch
+        return answer
+
+    def join(self, *topics: str) -> None:
+        """All partitions of these are its own then."""
+        self.beat(*topics)
+
+        def has_them() -> bool:
+            assignment = self.beat().assignment
+            return assignment is not None and len(assignment.topic_partitions) == len(topics)
+
+        eventually(has_them, "a member has its partitions")
+
+    def leave(self) -> None:
+        self.beat(epoch=-1)
+        self.client.close()
 
 
 def acquired(answer: Any) -> list[tuple[int, int, int]]:
