@@ -417,6 +417,39 @@ TRANSACTIONS: Final = [
     ),
 ]
 
+SHARE_OFFSETS: Final = [
+    Difference(
+        "share_group_offsets: a partition below 0, and none v*",
+        "*",
+        "Apache Kafka fails with UNKNOWN_SERVER_ERROR, also for the partitions that are there",
+    ),
+    Difference(
+        "share_group_offsets: an alteration of a partition below 0",
+        "*",
+        "Apache Kafka fails with UNKNOWN_SERVER_ERROR; it is no partition, as one beyond the last",
+    ),
+    Difference(
+        "share_group_offsets: an alteration of partitions that there are none of",
+        "1/*",
+        "Apache Kafka makes a group where nothing is altered",
+    ),
+    Difference(
+        "share_group_offsets: a start, -2",
+        "*",
+        "Apache Kafka keeps -2, at which no member can read, and computes a lag from it",
+    ),
+    Difference(
+        "share_group_offsets: a group that has no topics with a state",
+        "0/1/responses/*",
+        "every topic that is named has an answer, whatever topics the group had before",
+    ),
+    Difference(
+        "share_rights: AlterShareGroupOffsets, *",
+        "0/1/responses/*/topic_id",
+        "a client without rights to a topic does not learn its id, nor whether it is there",
+    ),
+]
+
 DIFFERENCES: Final = [
     *ALTER_CLIENT_QUOTAS,
     *API_VERSIONS,
@@ -434,6 +467,7 @@ DIFFERENCES: Final = [
     *PRODUCE_AND_FETCH,
     *SHARE_FETCH,
     *GROUPS,
+    *SHARE_OFFSETS,
     *TRANSACTIONS,
 ]
 

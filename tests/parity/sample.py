@@ -28,7 +28,13 @@ QUOTAS: Final = frozenset({"alter_client_quotas"})  # all of them on a broker of
 # All of them on brokers with settings or users of their own.
 SET_UP: Final = frozenset(
     {
-        *("group_migration", "mutation_quota", "share_fetch", "share_groups", "share_state"),
+        "group_migration",
+        "mutation_quota",
+        "share_fetch",
+        "share_group_offsets",
+        "share_groups",
+        "share_rights",
+        "share_state",
         "streams_groups",
         "tokens_of_users",
     }

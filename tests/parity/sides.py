@@ -48,6 +48,7 @@ MIGRATION: Final = "migration"
 NO_MIGRATION: Final = "no migration"
 # Everything is allowed to 127.0.0.1, the host of preparations; cases have hosts of their own.
 AUTHORIZER: Final = "an authorizer"
+SHARE_AUTHORIZER: Final = "share groups with an authorizer"
 # Whose clients log in, with delegation tokens, too; one of them may do everything.
 USERS: Final = "users"
 TOKEN_SECRET: Final = "a secret of tokens"
@@ -76,6 +77,11 @@ _SHARE_GROUPS: Final = {
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
 }
+_AUTHORIZER: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    # Until the first ACLs are there.
+    "allow.everyone.if.no.acl.found": True,
+}
 # Not for Apache Kafka, where share groups are not in work.
 _OF_OURS: Final = {"unstable.feature.versions.enable": True}
 SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
@@ -90,12 +96,8 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     SHORT_SESSIONS: {**_ONE_NODE, "group.min.session.timeout.ms": 100, "group.max.size": 3},
     # Long enough for several to come within it, where a machine is busy.
     DELAY: {**_ONE_NODE, "group.initial.rebalance.delay.ms": 2_000},
-    AUTHORIZER: {
-        **_ONE_NODE,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        # Until the first ACLs are there.
-        "allow.everyone.if.no.acl.found": True,
-    },
+    AUTHORIZER: {**_ONE_NODE, **_AUTHORIZER},
+    SHARE_AUTHORIZER: {**_SHARE_GROUPS, **_OF_OURS, **_AUTHORIZER},
     USERS: {
         **_ONE_NODE,
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -135,7 +137,8 @@ COORDINATED: Final = ("g", "t", "g:AAAAAAAAAAAAAAAAAAAAAQ:0")
 
 # How many of these kinds are awake.
 _COORDINATORS_OF: Final = {
-    COORDINATORS: 3, SHARE_GROUPS: 3, STREAMS_GROUPS: 1, SHORT_SESSIONS: 1, DELAY: 1,
+    COORDINATORS: 3, SHARE_GROUPS: 3, STREAMS_GROUPS: 1, SHARE_AUTHORIZER: 3,
+    SHORT_SESSIONS: 1, DELAY: 1,
     AUTHORIZER: 2, MIGRATION: 1, NO_MIGRATION: 1,
 }  # fmt: skip
 
@@ -209,14 +212,14 @@ class Side:
             self._brokers[setup] = broker
             self._held[setup] = 0
             coordinated = self._coordinated
-            if setup == SHARE_GROUPS:
+            if setup in (SHARE_GROUPS, SHARE_AUTHORIZER):
                 _serve_groups(_address(broker), "share.version")
                 coordinated = COORDINATED
             if setup == STREAMS_GROUPS:
                 _serve_groups(_address(broker), "streams.version")
             coordinated = coordinated[: _COORDINATORS_OF.get(setup, 0)]
             _warm_up(_address(broker), coordinated, _login(setup))
-            if setup == AUTHORIZER:
+            if setup in (AUTHORIZER, SHARE_AUTHORIZER):
                 _allow_everything(_address(broker))
         return _address(broker)
 

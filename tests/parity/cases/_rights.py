@@ -45,11 +45,12 @@ def add_rights(
     prepare: Callable[[Talk], object] | None = None,
     view: Callable[[Talk], View] | None = None,
     answered: bool = True,
+    setup: str = AUTHORIZER,
 ) -> None:
     """A case for each version without rights, and with each of `rights`."""
     over: Mapping[str, str] = {"nothing": "", **{each: each for each in rights}}
 
-    @book.case(title, versions=versions, over=over, setup=AUTHORIZER)
+    @book.case(title, versions=versions, over=over, setup=setup)
     def ask(talk: Talk, version: int, words: str) -> None:
         if prepare is not None:
             prepare(talk)
