@@ -97,7 +97,7 @@ def _layer(
     """With the values that go together: each is allowed, but perhaps not beside the others.
 
     One that fits none of the others, such as one from before a bound was checked, is left out by
-    itself. Where no one of them is to blame alone, none of them holds.
+    itself. Where it is not enough to leave out one, none of them holds.
     """
     try:
         return config.with_layer(source, values, _ORIGIN)

@@ -93,10 +93,9 @@ def test_the_impossible_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())  # long ones are wrapped
     for name, verb in VERBS.items():
-        assert name in out
-        assert verb.help in out
+        assert f"{name} {verb.help}" in out
     assert main([]) == 2  # no verb: the help, as an error
 
 
