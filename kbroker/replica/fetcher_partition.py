@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import LogLines
 from kbroker.peer.replica_fetch import Asked
+from kbroker.protocol.record_batch import BATCH_HEADER, HEADER_BYTES
 from kbroker.replica.fetcher_session import key_of
 from kbroker.replica.truncation import Divergence, cut_offset
 
@@ -237,6 +238,7 @@ class FollowedPartition:
         replica, records = self.replica, fetched.records
         end = asked.fetch_offset
         if records:
+            self._begin_with_batch_locked(records)
             end = replica.append_as_follower(records, self.leader_epoch, now_ms)
             replica.flush_if_due()  # before it can lead with records that are not on the disk
         self.leader_high_watermark = fetched.high_watermark
@@ -247,6 +249,17 @@ class FollowedPartition:
             self._say("the leader sends no whole batch")
             return Outcome.FAULT
         return Outcome.NOTHING_NEW
+
+    def _begin_with_batch_locked(self, records: memoryview) -> None:
+        """An empty log takes a batch whole that begins before it: the leader's log begins within
+        the batch, where records were deleted. The start follows then."""
+        end = self.replica.log_end_offset
+        if self.replica.log_start_offset < end or len(records) < HEADER_BYTES:
+            return
+        head = BATCH_HEADER.unpack_from(records)
+        base, last = head[0], head[0] + head[6]
+        if 0 <= base < end <= last:
+            self.replica.begin_again(base)
 
     def _cut_locked(self, leader: Divergence, leader_start: int) -> Outcome:
         replica = self.replica

@@ -25,6 +25,7 @@ from tests.support.fetched_cluster import (
     Cluster,
     records_of,
 )
+from tests.support.record_batches import build_batch
 from tests.unit.replica.conftest import Tell
 
 
@@ -188,6 +189,29 @@ def test_below_the_leader_s_start_it_empties_itself_and_begins_there(
     tell(story)
     (line,) = (each for each in caplog.records if "lets go of its whole log" in each.getMessage())
     assert line.levelno == (logging.WARNING if away else logging.INFO)
+
+
+@pytest.mark.parametrize("start", [20, 22, 24])
+def test_a_log_that_begins_within_a_batch_has_the_batch(tell: Tell, start: int) -> None:
+    """Records were deleted up to there; a follower that has none would never be in sync."""
+
+    async def story(cluster: Cluster) -> None:
+        words = cluster.create("words")
+        cluster.nodes[2].up = False
+        cluster.elect(words, 1, in_sync=False)
+        leader = cluster.replica(1, words)
+        for first in range(0, 30, 5):
+            leader.append(build_batch(numbered(*range(first, first + 5))))
+        assert leader.delete_records(start) == start
+        cluster.nodes[2].up = True
+        cluster.tell(cluster.nodes[2], words)
+        await cluster.until(lambda: cluster.caught_up(words), 1_000)
+        follower = cluster.replica(2, words)
+        await cluster.until(lambda: follower.log_start_offset == start, 1_000)
+        assert follower.log_end_offset == 30
+        assert values(cluster, 2, words) == numbered(20, 25)  # the first of each batch
+
+    tell(story)
 
 
 def test_an_empty_log_beyond_the_leader_s_end_goes_back(tell: Tell) -> None:
