@@ -31,7 +31,8 @@ from uuid import UUID
 from kbroker.coordinator.share.decisions import Decision, Exists, decide
 from kbroker.coordinator.share.images import SharePartition
 from kbroker.coordinator.share.records import record_of, tombstone_of
-from kbroker.coordinator.share.requests import Asked, Done, Forget, Renew, failed, full
+from kbroker.coordinator.share.requests import Asked, Done, Forget, Renew, Write, failed, full
+from kbroker.coordinator.share.seams import Outcome
 from kbroker.coordinator.share.state import ShareState
 from kbroker.errors import ErrorCode
 from kbroker.failures import Failures
@@ -116,13 +117,14 @@ class _Partition:
     """One partition of the state topic in one term."""
 
     __slots__ = (
-        "index", "is_working", "states", "term", "to_prune", "unapplied_from", "waiting",
+        "index", "is_working", "newest", "states", "term", "to_prune", "unapplied_from", "waiting",
     )  # fmt: skip
 
     def __init__(self, index: int, term: int) -> None:
         self.index: Final = index
         self.term: Final = term
         self.states: dict[SharePartition, ShareState] = {}
+        self.newest: dict[SharePartition, tuple[int, int]] = {}  # write: run and number
         self.waiting: deque[_Waiting] = deque()
         self.is_working = False
         self.unapplied_from = -1  # offset of a round that may be in the log and not in `states`
@@ -251,7 +253,10 @@ class ShareCoordinator:
         return taken[len(decided) :]
 
     def _decide(self, at: _Partition, asked: Asked) -> tuple[Decision, Record | None]:
-        """And what it writes, if it does."""
+        """And what it writes, if it does. A write that comes late, when its writer has made it
+        again and then a later one, is nothing: it would take back what that has said."""
+        if isinstance(asked, Write) and _is_late(asked, at.newest.get(asked.key)):
+            return Decision(Outcome()), None
         try:
             decision = decide(
                 asked,
@@ -275,6 +280,10 @@ class ShareCoordinator:
                 if decision.writes:
                     written += 1
                     _apply(at.states, asked.key, decision, offset)
+                    if decision.deletes:
+                        at.newest.pop(asked.key, None)
+                    elif isinstance(asked, Write) and asked.run:
+                        at.newest[asked.key] = asked.run, asked.number
             self._counts = self._counts._replace(writes=self._counts.writes + written)
 
     def _answer(self, decided: Sequence[tuple[_Waiting, Decision]], code: ErrorCode) -> None:
@@ -407,6 +416,10 @@ def _take(waiting: deque[_Waiting]) -> list[_Waiting]:
         keys.add(waiting[0].asked.key)
         taken.append(waiting.popleft())
     return taken
+
+
+def _is_late(asked: Write, newest: tuple[int, int] | None) -> bool:
+    return newest is not None and newest[0] == asked.run and asked.number < newest[1]
 
 
 def _record(key: SharePartition, decision: Decision) -> Record:

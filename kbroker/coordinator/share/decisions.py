@@ -124,6 +124,11 @@ def _initialize(
     if state is not None:
         _check_state_epoch(asked.state_epoch, state)
     _check_topic(asked, exists)
+    is_known = state is not None and asked.state_epoch == state.state_epoch
+    if is_known and asked.start_offset == NO_START:
+        # The group has asked twice, or its request comes late: a leader may have found the start,
+        # and members may have had records.
+        return Decision(_DONE)
     snapshot = Snapshot(
         _FIRST_SNAPSHOT if state is None else state.snapshot_epoch + 1,
         asked.state_epoch,

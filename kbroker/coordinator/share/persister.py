@@ -10,7 +10,8 @@ asked without a socket, and gathers what comes by itself.
 
 A call that finds no coordinator, or is answered with an error that passes, is made again after
 RETRY_MS, and then after twice as long each time, up to RETRY_MS_MAX, as long as its time lasts:
-TIME_MS from when it came. A write that is made twice says the same twice.
+TIME_MS from when it came. A write that is made twice says the same twice, and has the same number:
+a coordinator that gets it once more after a later one leaves it out.
 
 Bounds: WAITING_MAX calls; a request has REQUEST_MAX of them, and about BATCHES_MAX batches. Any
 thread. Lock: one, a leaf; nothing is called with it. What follows from an answer is done by one
@@ -131,6 +132,8 @@ class StatePersister:
         self._chains: dict[SharePartition, deque[_Call]] = {}
         self._queues: dict[_QueueKey, _Queue] = {}
         self._waiting = 0
+        self._run: Final = clock.wall_ms()  # a broker does not start twice in a millisecond
+        self._writes = 0
 
     # --- a Persister ------------------------------------------------------------------------------
 
@@ -159,9 +162,13 @@ class StatePersister:
         *,
         delivery_complete_count: int = NO_COUNT,
     ) -> None:
+        with self._lock:
+            self._writes += 1
+            number = self._writes
         asked = Write(
-            key, state_epoch, leader_epoch, start_offset, tuple(batches), delivery_complete_count
-        )
+            key, state_epoch, leader_epoch, start_offset, tuple(batches), delivery_complete_count,
+            self._run, number,
+        )  # fmt: skip
         self._call(asked, done)
 
     def delete(self, key: SharePartition, done: Callable[[Outcome], object]) -> None:

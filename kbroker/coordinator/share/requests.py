@@ -32,6 +32,9 @@ class Write(NamedTuple):
     start_offset: int
     batches: tuple[StateBatch, ...]
     delivery_complete_count: int = NO_COUNT
+    # The writer's run, and the place of the write among all of that run; 0: it is no kbroker.
+    run: int = 0
+    number: int = 0
 
 
 class Delete(NamedTuple):

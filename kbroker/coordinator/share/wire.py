@@ -80,6 +80,8 @@ def _write_partition(asked: Write) -> Record:
         start_offset=asked.start_offset,
         delivery_complete_count=asked.delivery_complete_count,
         state_batches=_written_batches(table, asked.batches),
+        writer_run=asked.run,
+        write_number=asked.number,
     )
 
 
@@ -181,6 +183,8 @@ WRITE: Final = Api(
         data.start_offset,
         _batches(data.state_batches),
         data.delivery_complete_count,
+        data.writer_run,
+        data.write_number,
     ),
     _write_partition,
     "WriteStateData",

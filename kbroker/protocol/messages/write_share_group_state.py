@@ -1,6 +1,7 @@
 """WriteShareGroupState (85): what the leaders of share-partitions have decided (KIP-932).
 
-Between brokers. Version 1 adds how many offsets from the start on are done (KIP-1226).
+Between brokers. Version 1 adds how many offsets from the start on are done (KIP-1226). Fields with
+a tag are kbroker's own: the writes of one run of a broker are numbered.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from kbroker.protocol.messages.table import (
+    OWN_TAGS_SINCE,
     Message,
     Record,
     array,
@@ -35,6 +37,8 @@ class PartitionData(Record):
     start_offset: int = int64()  # -1: it stays as it is
     delivery_complete_count: int = int32(since=1, default=-1)
     state_batches: list[StateBatch] = array(StateBatch)
+    writer_run: int = int64(tag=OWN_TAGS_SINCE, default=0)
+    write_number: int = int64(tag=OWN_TAGS_SINCE + 1, default=0)
 
 
 class WriteStateData(Record):

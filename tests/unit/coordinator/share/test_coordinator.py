@@ -165,6 +165,35 @@ def test_a_state_that_is_initialised_again_begins_again(world: World) -> None:
     assert [each.leader_epoch for each in values(world)] == [0, 2, 2, 0, 2, 2]
 
 
+def test_a_group_that_asks_for_a_state_twice_does_not_begin_it_again(world: World) -> None:
+    """Its first request may come after a leader's writes: they would be lost."""
+    world.read(leader_epoch=2)
+    world.done(write(2, 10, batch(10, 12)))
+    before = world.read(leader_epoch=2)
+    world.done(Initialize(KEY, 5, NO_START))
+    assert world.read(leader_epoch=2) == before
+    assert len(world.log.records) == 3
+    assert world.ask(Read(KEY, 1)).code is FENCED_LEADER
+    world.done(Initialize(KEY, 5, 4))  # an operator's start
+    assert world.read(leader_epoch=2) == ReadState(state_epoch=5, start_offset=4)
+
+
+def test_a_write_that_comes_late_takes_nothing_back(world: World) -> None:
+    """Its writer has had no answer, and has made it again, and a later one."""
+    world.read(leader_epoch=2)
+    first, second = (write(2, start, run=7, number=n) for n, start in ((1, 10), (2, 15)))
+    for asked in (first, first, second):
+        world.done(asked)
+    count = len(world.log.records)
+    world.done(first)
+    assert world.read(leader_epoch=2).start_offset == 15
+    assert len(world.log.records) == count
+    world.done(write(2, 12, run=8, number=1))  # the leader has started again, in the same epoch
+    assert world.read(leader_epoch=2).start_offset == 12
+    world.done(write(2, 11))  # of another kind of broker
+    assert world.read(leader_epoch=2).start_offset == 11
+
+
 def test_after_enough_updates_comes_a_snapshot(world: World) -> None:
     world.settings[UPDATES_KEY] = 3
     for start in range(8):

@@ -52,7 +52,10 @@ def follow(known: Known, asked: Any) -> None:
     key = asked.key
     match asked:
         case Initialize():
-            known[key] = Stated(asked.state_epoch, 0, asked.start_offset)
+            before = known.get(key)
+            is_same = before is not None and before.state_epoch == asked.state_epoch
+            if not is_same or asked.start_offset != NO_START:
+                known[key] = Stated(asked.state_epoch, 0, asked.start_offset)
         case Write():
             known[key].write(asked)
         case Read():
