@@ -292,7 +292,8 @@ class SharePartition:
         return given
 
     def log_starts_at(self, offset: int) -> bool:
-        """The log begins later; True if the start has moved by that."""
+        """The log begins later; True if the start has moved by that. The next write has the start:
+        else what the coordinator keeps would lack records that no member can get any more."""
         if offset <= self.start:
             return False
         ranges = self.ranges
@@ -303,6 +304,7 @@ class SharePartition:
             else:
                 self.archived[Event.LOG_STARTS_LATER] += count
         ranges.drop_before(offset)
+        self.changed.append((self.start, offset - 1))
         self.start = offset
         self.end = max(self.end, offset - 1)
         self.advance()

@@ -197,6 +197,18 @@ def test_the_log_starts_later(start: int) -> None:
     assert write.start_offset == start
 
 
+def test_a_start_that_moves_with_the_log_is_written() -> None:
+    """A group that has nothing left would lag for ever."""
+    world = World(batches(5))
+    world.fetch()
+    world.done(0, 4)
+    assert world.partition.log_starts_at(9)
+    write = world.write()
+    assert write is not None
+    assert (write.start_offset, write.batches, write.complete) == (9, (), 0)
+    assert world.write() is None
+
+
 def test_the_log_starts_within_a_write_under_way() -> None:
     world = World(batches(10))
     world.fetch()
