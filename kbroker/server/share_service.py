@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kbroker.config.share_settings import ShareGroupSettings
     from kbroker.coordinator.share.seams import Persister
     from kbroker.engine._hot import HotPath
+    from kbroker.engine._shares import HotShares
     from kbroker.engine.share.service import ShareService
     from kbroker.failures import Failures
     from kbroker.metadata.image import ClusterImage
@@ -107,15 +108,19 @@ class ShareServiceOnDemand:
             parsed.by_group[group_id] = found
         return found
 
-    def _make(self) -> ShareService:
+    def _hot_shares(self) -> HotShares:
         from kbroker.engine._shares import HotShares
+
+        return HotShares(self._hot)
+
+    def _make(self) -> ShareService:
         from kbroker.engine.share.leaders import ShareLeaders
         from kbroker.engine.share.led import Parts
         from kbroker.engine.share.service import ShareService
         from kbroker.replica._committed_read import aborted_transactions
         from kbroker.replica.share.sessions import ShareSessions
 
-        hot = HotShares(self._hot)
+        hot = self._hot_shares()
         call_later, persister = self._timer.call_later, self._persister()
 
         def call_soon(call: Callable[[], object]) -> None:

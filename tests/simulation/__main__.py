@@ -23,11 +23,12 @@ from typing import Any
 from tests.simulation.act import Act
 from tests.simulation.history import Outcome, run
 from tests.simulation.planted import PLANTED
+from tests.simulation.planted_shares import PLANTED_IN_SHARES
 from tests.simulation.planted_transactions import PLANTED_IN_TRANSACTIONS
 from tests.simulation.shrink import shrink
 
 SAVED_EVERY = 20
-ALL_PLANTED = {**PLANTED, **PLANTED_IN_TRANSACTIONS}
+ALL_PLANTED = {**PLANTED, **PLANTED_IN_TRANSACTIONS, **PLANTED_IN_SHARES}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         default="some",
         help="which histories have transactions; some: as their seeds say",
     )
+    parser.add_argument("--shares", action="store_true", help="histories have share groups")
     parser.add_argument("--plant", choices=sorted(ALL_PLANTED))
     parser.add_argument("--stop-at-first", action="store_true")
     options = parser.parse_args(arguments)
@@ -65,6 +67,7 @@ def how_of(options: argparse.Namespace) -> dict[str, Any]:
         "pipelined": options.pipelined,
         "threads": options.threads,
         "transactions": {"some": None, "all": True, "none": False}[options.transactions],
+        "shares": options.shares,
     }
 
 
@@ -101,6 +104,11 @@ def summary(outcome: Outcome) -> str:
         figures += (
             f"; transactions: {outcome.committed} ends committed, {outcome.aborted} aborted,"
             f" {outcome.left_out} records left out"
+        )
+    if outcome.delivered:
+        figures += (
+            f"; share groups: {outcome.delivered} deliveries, {outcome.shared} acknowledged,"
+            f" {outcome.archived} used up"
         )
     return f"seed {outcome.seed}: {outcome.violation or 'all held'}; {figures}"
 

@@ -67,6 +67,7 @@ from tests.simulation.loop import (
 from tests.simulation.network import Answer, Lost
 from tests.simulation.producer_ids import BLOCK_SIZE
 from tests.simulation.requests import Fetches, Produces
+from tests.simulation.shares import BrokerShares, Connections
 from tests.simulation.stepped_events import SteppedEvents
 from tests.simulation.stepped_timer import SteppedTimer
 from tests.simulation.store import Session
@@ -87,7 +88,7 @@ RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
 class Running:
     """One start of a broker, or of a copy of one, whose logs no client reads."""
 
-    authorizer = None  # every client may do everything
+    authorizer = quotas = None  # every client may do everything, and as much as it likes
 
     def __init__(self, cluster: Cluster, broker: Broker, *, is_copy: bool = False) -> None:
         self.is_copy = is_copy
@@ -147,6 +148,8 @@ class Running:
             lambda topic, index: self.replicas.partition(topic, index),
             SimpleNamespace(wake=self.wake, await_followers=self.produces.await_followers),
             partial(SteppedLoader, self.process, random.Random(cluster.dice.random())),
+            beside=self._beside,
+            share=lambda: self.share,
         )
         self.at_pieces(self._groups.loader)
         self.config = broker.config
@@ -155,6 +158,9 @@ class Running:
         self.transactions = BrokerTransactions(self)
         self.verify_offsets = self.transactions.verify_offsets
         self.marker_written = self._groups.marker_written
+        self.share_groups, self.connections = self._groups.share_groups, Connections()
+        self.share = BrokerShares(self)
+        self.share_service = self.share.service.get
         self.controller: Controller
         self.producer_ids: ProducerIdManager
         self.events: SteppedEvents
@@ -194,7 +200,7 @@ class Running:
                 PORT,
                 lossy=self.logs.lossy,
                 envelope_version=envelope.VERSION,
-                features=supported(),
+                features=supported(unstable=self.cluster.has_shares),
             ),
             clock=self.clock,
             locks=lambda: [self.broker.directory.name],
@@ -227,6 +233,7 @@ class Running:
         def started() -> None:
             self._replication.schedule(self)
             self.transactions.start()
+            self.share.start()
             self.schedule("due-flushes", self._flush_due, FLUSH_LOOK_MS)
             office = OfficeWatch(
                 self.controller.event_in_office, self.controller.give_up_office, self.clock
@@ -288,6 +295,7 @@ class Running:
             return
         self._groups.loader.stop()
         self.transactions.end(clean=clean)
+        self.share.end(clean=clean)
         if clean:
             self.groups.close()
             self.controller.stop()
@@ -343,7 +351,16 @@ class Running:
     def failures_count(self) -> int:
         parts = self.controller.thread, self.groups, self._groups.loader.thread
         counts = (part.failures.count for part in parts)
-        return self.failures.count + self.transactions.failures_count + sum(counts)
+        of_both = self.transactions.failures_count + self.share.failures_count
+        return self.failures.count + of_both + sum(counts)
+
+    def advertised(self, request: Any) -> tuple[str, int]:
+        return host_of(self.node_id), PORT
+
+    def _beside(self, job: Callable[[], object]) -> bool:
+        """A moment later, as on a thread of its own."""
+        self.process.later(1, job, GROUPS)
+        return True
 
     def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
         return self.loop.create_task(work)
@@ -361,6 +378,7 @@ class Running:
         self._replication.before(image, delta)
         self._groups.before(delta)
         self.transactions.before(delta)
+        self.share.before(delta)
         offline = self.replicas.apply(image, delta)
         for topic in delta.deleted:
             for partition in topic.partitions:
@@ -369,6 +387,7 @@ class Running:
             self.cluster.topics.removed(self, topic)
         self._groups.follow(image, delta)
         self.transactions.follow(image, delta)
+        self.share.follow(image, delta)
         for topic in (*delta.created, *delta.changed):
             for partition in topic.partitions:
                 self.wake_name(TopicPartition(topic.name, partition.index))
@@ -380,6 +399,7 @@ class Running:
         self.links.followed()
         if self.informed:
             self._replication.follow(image)
+            self.share.show(image)
 
     def _next_session(self) -> Session:
         self.session.close()
@@ -424,7 +444,8 @@ class Running:
         return self.broker.slow_until_ms > self.process.now_ms
 
     def load_slowly(self, for_ms: int) -> None:
-        for loader in (self._groups.loader, *self.transactions.loaders()):
+        of_both = *self.transactions.loaders(), *self.share.loaders()
+        for loader in (self._groups.loader, *of_both):
             assert isinstance(loader, SteppedLoader)
             loader.slow_until_ms = self.process.now_ms + for_ms
 
@@ -469,6 +490,7 @@ class Running:
     def serve(
         self, api_key: ApiKey, version: int, body: bytes, answer: Answer,
         client_id: str = "simulated", after: Callable[[], None] = lambda: None,
+        connection_id: str = "simulated",
     ) -> None:  # fmt: skip
         """`after` is called when the handler has come back, which may have answered or not."""
         if api_key is ApiKey.FETCH:
@@ -476,7 +498,7 @@ class Running:
             return
 
         def call() -> None:
-            handlers.serve(self, api_key, version, body, answer, client_id)
+            handlers.serve(self, api_key, version, body, answer, client_id, connection_id)
             after()
 
         self.process.work(call, GROUPS if api_key in handlers.OF_GROUPS else "")

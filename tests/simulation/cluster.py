@@ -38,6 +38,8 @@ from tests.simulation.pipelined_clients import PipelinedProducer
 from tests.simulation.power import Synced, cut_power
 from tests.simulation.producer_ids import ProducerIds
 from tests.simulation.safety import Safety
+from tests.simulation.share_acts import ShareActs
+from tests.simulation.shares import SHARE_SETTINGS
 from tests.simulation.store import SESSION_MS, Ensemble
 from tests.simulation.topics import Topics
 from tests.simulation.transaction_acts import TransactionActs
@@ -52,6 +54,7 @@ PARTITIONS = 2
 HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
 ALL_LOGS = HOMES + 1
 STATES = ALL_LOGS + 1  # those of `__transaction_state`
+SHARES = STATES + 1  # those of `__share_group_state`
 EVERY_BROKER = 0  # in the place of a broker: a setting for all of them
 # Of two partitions of `__consumer_offsets` each has its own; the second has a member.
 GROUPS = ("g1", "g2")
@@ -74,6 +77,7 @@ SETTINGS = {
     "request.timeout.ms": "1500",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "250",
     "transaction.state.log.load.buffer.size": "400",
+    **SHARE_SETTINGS,
 }
 
 
@@ -92,7 +96,7 @@ def _spread(partitions: int, first: int) -> dict[int, tuple[int, ...]]:
     }
 
 
-class Cluster(DiskActs, TransactionActs):
+class Cluster(DiskActs, TransactionActs, ShareActs):
     """See the head of this file. `directory` takes the brokers' files; with `pipelined` producers
     do not wait for one answer before they send on."""
 
@@ -103,9 +107,10 @@ class Cluster(DiskActs, TransactionActs):
         *,
         pipelined: bool = False,
         scheduler: Scheduler | None = None,
+        shares: bool = False,
     ) -> None:
-        """With a `scheduler` brokers have threads."""
-        self.dice = dice
+        """With a `scheduler` brokers have threads, with `shares` they may serve share groups."""
+        self.dice, self.has_shares = dice, shares
         self.pipelined = pipelined
         self.scheduler = scheduler
         self.cluster_id = "simulated-cluster-0001"
@@ -157,6 +162,7 @@ class Cluster(DiskActs, TransactionActs):
         self.crowd = Crowd(self, random.Random(dice.getstate()[1][0]))
         self.topics = Topics(self, BROKERS)
         self._prepare_transactions(random.Random(f"transactions {dice.getstate()[1][0]}"))
+        self._prepare_shares(random.Random(f"shares {dice.getstate()[1][0]}"))
         self._full: list[tuple[int, int]] = []  # and with which error
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
@@ -472,7 +478,8 @@ class Cluster(DiskActs, TransactionActs):
             self._move(name, target or None)
 
     def _at(self, index: int) -> list[TopicPartition]:
-        return {HOMES: self.homes, STATES: self.states}.get(index) or self.names[index : index + 1]
+        others = {HOMES: self.homes, STATES: self.states, SHARES: self.share_states}
+        return others.get(index) or self.names[index : index + 1]
 
     def _move(self, name: TopicPartition, target: tuple[int, ...] | None) -> None:
         for running in self.controllers():
@@ -552,6 +559,7 @@ class Cluster(DiskActs, TransactionActs):
         self.network.mend_all()
         self.crowd.end()
         self._end_transactions()
+        self._end_shares()
         self._twins.end()
         self._full.clear()
         if self.scheduler is not None:

@@ -1,22 +1,27 @@
 """The records of a log's files, of which only the new ones are read.
 
 A record's value names the producer; in `__consumer_offsets` it is the group and the offset, in
-`__transaction_state` the whole record, and of a marker the outcome of the transaction. Records that
-were truncated are forgotten, and those in their place are read. So a look at a log after every step
-costs only its new records. Records that were deleted at its beginning count as present.
+`__transaction_state` and `__share_group_state` the whole record, and of a marker the outcome of the
+transaction. Records that were truncated are forgotten, and those in their place are read. So a look
+at a log after every step costs only its new records. Records that were deleted at its beginning
+count as present.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kbroker.coordinator.share import records as share_records
+from kbroker.coordinator.share.images import SharePartition
+from kbroker.coordinator.share.records import Value
 from kbroker.coordinator.txn.image import Pair, TransactionImage
 from kbroker.coordinator.txn.records import decode_key, decode_value
-from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.metadata.image import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from tests.support.record_batches import build_batch
 
 # Offset, size, epoch; attributes; producer, its epoch, sequence, records.
@@ -32,6 +37,8 @@ GROUP_STATE = b"group of "
 DELETED = b"deleted of "
 # A record of a transactional id, and the end of a transaction.
 TRANSACTION_STATE = b"transaction "
+# The state of a share-partition, or a change of it.
+SHARE_STATE = b"share state "
 COMMIT, ABORT = b"marker commit ", b"marker abort "
 _MARKER_TYPE_AT, _MARKER_EPOCH_AT = 7, 12  # in a record that is a marker
 _OFFSET_KEY = 1
@@ -92,18 +99,38 @@ def commit_in(record: bytes) -> bytes:
 
 def transaction_in(record: bytes) -> bytes:
     """Of a record in `__transaction_state`: the whole of it, which `transaction_of` reads."""
+    return TRANSACTION_STATE + _whole(record)
+
+
+def share_state_in(record: bytes) -> bytes:
+    """Of a record in `__share_group_state`: the whole of it, which `share_state_of` reads."""
+    return SHARE_STATE + _whole(record)
+
+
+def _whole(record: bytes) -> bytes:
     at = 3 if record[0] & 0x80 else 2
     key, at = _sized(record, at + 2)
     value, _ = _sized(record, at)
-    return TRANSACTION_STATE + _SHORT.pack(len(key)) + key + value
+    return _SHORT.pack(len(key)) + key + value
 
 
 def transaction_of(value: bytes) -> tuple[str, TransactionImage | None]:
     """The id and its state; None: the id was forgotten."""
-    at = len(TRANSACTION_STATE)
-    (size,) = _SHORT.unpack_from(value, at)
-    key, state = value[at + 2 : at + 2 + size], value[at + 2 + size :]
+    key, state = _key_and_value(value, TRANSACTION_STATE)
     return decode_key(key), decode_value(state) if state else None
+
+
+def share_state_of(value: bytes) -> tuple[SharePartition, Value | None]:
+    """The share-partition, and its snapshot or an update; None: it was forgotten."""
+    key, state = _key_and_value(value, SHARE_STATE)
+    kind, share_partition = share_records.decode_key(key)
+    return share_partition, share_records.decode_value(kind, state) if state else None
+
+
+def _key_and_value(value: bytes, begins: bytes) -> tuple[bytes, bytes]:
+    at = len(begins)
+    (size,) = _SHORT.unpack_from(value, at)
+    return value[at + 2 : at + 2 + size], value[at + 2 + size :]
 
 
 def marker_in(record: bytes) -> bytes:
@@ -115,6 +142,7 @@ def marker_in(record: bytes) -> bytes:
 VALUES: dict[str, Callable[[bytes], bytes]] = {
     OFFSETS_TOPIC: commit_in,
     TRANSACTIONS_TOPIC: transaction_in,
+    SHARE_STATE_TOPIC: share_state_in,
 }
 
 
@@ -134,9 +162,9 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def is_of_the_coordinator(value: bytes) -> bool:
-    """Whether it is a coordinator's record: the state of a group or of a transactional id, a
-    deletion, or a marker. Such a record may be there twice."""
-    return value.startswith((GROUP_STATE, DELETED, TRANSACTION_STATE, COMMIT, ABORT))
+    """Whether it is a coordinator's record: the state of a group, of a transactional id or of a
+    share-partition, a deletion, or a marker. Such a record may be there twice."""
+    return value.startswith((GROUP_STATE, DELETED, TRANSACTION_STATE, SHARE_STATE, COMMIT, ABORT))
 
 
 def records_in(data: bytes) -> list[tuple[int, Record]]:
@@ -226,6 +254,8 @@ class Contents:
             before = len(self.records)
             if not self._read(base, position, end_offset) and base == before:
                 self._begin_later(end_offset)
+                if len(self.records) == before:
+                    self._begin_within(before)
             if len(self.records) == before:
                 if base == before:
                     raise AssertionError(f"{self.directory}: no batch at offset {before}")
@@ -263,6 +293,17 @@ class Contents:
             self.records += batch.records(data, self.value_of)
             self._ends += [(base, position + batch.end)] * batch.number
         return True
+
+    def _begin_within(self, known: int) -> None:
+        """The log begins within the first batch of a file, since records were deleted up to there
+        before its broker had it."""
+        bases = [int(path.stem) for path in self.directory.glob("*.log")]
+        base = max((each for each in bases if each < known), default=known)
+        data = (self.directory / f"{base:020d}.log").read_bytes()[:_READ_BYTES]
+        for batch in itertools.islice(_batches(data), 1):
+            found = list(batch.records(data, self.value_of))[known - base :]
+            self.records += found
+            self._ends += [(base, batch.end)] * len(found)
 
     def _begin_later(self, end_offset: int) -> None:
         """Segments up to the first that is there were deleted."""

@@ -2,6 +2,7 @@
 
 A point is armed by an act of the schedule, for its next time. A point is a record that a leader
 appends, an answer that a broker gives, whether it arrives or not, or a piece of a log that is read.
+The points of share groups are the same for them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ FIRST_POINTS = (
 )  # fmt: skip
 # A piece of a coordinator's log is read; a leader knows that a partition is in its transaction.
 MORE_POINTS = ("loading", "verified")
-POINTS = FIRST_POINTS + MORE_POINTS
+# A record of `__share_group_state`; a state was read; answers to members with records, or results.
+SHARE_POINTS = ("share state", "share state read", "acquired", "acknowledged")
+POINTS = FIRST_POINTS + MORE_POINTS + SHARE_POINTS
 FIRST_FAULTS = ("kill", "cut_power", "alone", "pause", "fill_disk", "isolate")
 MORE_FAULTS = ("fail_disk", "advance_clock")
 FAULTS = FIRST_FAULTS + MORE_FAULTS

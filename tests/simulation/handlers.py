@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kbroker.coordinator.share.wire import OF_KEY
 from kbroker.errors import ErrorCode
 from kbroker.handlers.call import Call
 from kbroker.handlers.envelope import Forwarded
@@ -54,6 +55,7 @@ BETWEEN_BROKERS: frozenset[int] = frozenset(
 OF_GROUPS = frozenset({
     ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP,
     ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
+    ApiKey.SHARE_GROUP_HEARTBEAT,
 })  # fmt: skip
 
 # Requests between brokers, though their rows in the registry do not have that.
@@ -65,16 +67,17 @@ FROM_CLIENTS: frozenset[int] = frozenset(
         ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.INIT_PRODUCER_ID,
         ApiKey.DELETE_RECORDS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
         ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.END_TXN,
+        ApiKey.END_TXN, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE,
     }
 )  # fmt: skip
-SERVED = FROM_CLIENTS.union(BETWEEN_BROKERS, MARKERS)
+SERVED = FROM_CLIENTS.union(BETWEEN_BROKERS, MARKERS, OF_KEY)
 
 
 def serve(
-    running: Running, api_key: ApiKey, version: int, body: bytes, answer: Answer, client_id: str
-) -> None:
-    request: Any = Request(api_key, version, body, answer, client_id)
+    running: Running, api_key: ApiKey, version: int, body: bytes, answer: Answer, client_id: str,
+    connection_id: str = "simulated",
+) -> None:  # fmt: skip
+    request: Any = Request(api_key, version, body, answer, client_id, connection_id)
     if api_key is ApiKey.ENVELOPE:
         envelope: Call[Any] = Call(request, messages.envelope)
         with envelope:

@@ -27,6 +27,7 @@ from tests.simulation.safety import Violation
 from tests.simulation.schedule import schedule_of
 from tests.simulation.scheduler import scheduled
 from tests.simulation.settled import unsettled
+from tests.simulation.share_schedule import shares_of
 from tests.simulation.standing import Standing
 from tests.simulation.transaction_clients import TIMEOUTS_MS
 from tests.simulation.transaction_schedule import transactions_of
@@ -58,6 +59,10 @@ class Outcome:
     committed: int = 0
     aborted: int = 0
     left_out: int = 0
+    # Records of share groups, by how often they were delivered, and how they ended.
+    delivered: int = 0
+    shared: int = 0
+    archived: int = 0
 
 
 _HISTORIES = itertools.count()
@@ -129,10 +134,11 @@ def run(
     pipelined: bool = False,
     threads: bool = False,
     transactions: bool | None = None,
+    shares: bool = False,
 ) -> Outcome:
     """The history of this seed, or one with another schedule; with `pipelined` clients, and of
     brokers with `threads`, it is another one. `transactions`: whether it has some; None: as the
-    seed says."""
+    seed says. `shares`: whether it has share groups."""
     special: dict[str, int] = {}
     if threads:
         own, end_ms, calm, special = schedule_with_hangs(seed)
@@ -140,6 +146,8 @@ def run(
         own, end_ms = schedule_of(random.Random(f"schedule {seed}"))
         if transactions is not False:
             own = sorted([*own, *transactions_of(seed, end_ms, always=transactions is True)])
+        if shares:
+            own = sorted([*own, *shares_of(seed, end_ms)])
     acts = own if schedule is None else list(schedule)
     place = directory or Path(tempfile.mkdtemp(prefix="kbroker-simulation-", dir="/dev/shm"))
     with (
@@ -149,8 +157,9 @@ def run(
         scheduled(random.Random(f"threads {seed}")) if threads else nullcontext() as scheduler,
     ):
         cluster = Cluster(
-            place, random.Random(f"cluster {seed}"), pipelined=pipelined, scheduler=scheduler
-        )
+            place, random.Random(f"cluster {seed}"), pipelined=pipelined, scheduler=scheduler,
+            shares=shares,
+        )  # fmt: skip
         violation = None
         if scheduler is not None:
             Standing(cluster, scheduler, calm=calm).begin()
@@ -176,6 +185,9 @@ def run(
         cluster.ledger.committed_count,
         cluster.ledger.aborted_count,
         cluster.committed_reader.left_out,
+        cluster.share_ledger.delivered,
+        cluster.share_ledger.acknowledged,
+        cluster.share_ledger.archived,
     )
 
 
@@ -197,6 +209,7 @@ def _live(cluster: Cluster, acts: Sequence[Act], end_ms: int) -> None:
     _settle(cluster)
     _all_there(cluster)
     _all_committed(cluster)
+    _all_shared(cluster)
 
 
 def _write_everywhere(cluster: Cluster) -> None:
@@ -286,6 +299,14 @@ def _all_committed(cluster: Cluster) -> None:
                 raise Violation("everything can be read", f"{name} from {position} to {end}")
     cluster.committed_reader.ask_offsets(last=True)
     cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
+    if cluster.safety.violation is not None:
+        raise cluster.safety.violation
+
+
+def _all_shared(cluster: Cluster) -> None:
+    """Members of share groups have had all records."""
+    if cluster.share_states:
+        cluster.share_ledger.look_at_all()
     if cluster.safety.violation is not None:
         raise cluster.safety.violation
 

@@ -22,7 +22,7 @@ from kbroker.replica._committed_read import aborted_transactions
 from kbroker.types import TopicPartition
 from tests.simulation.loop import APPENDS, HANDLER, WAITS
 from tests.simulation.network import Answer
-from tests.simulation.waits import Settled, Waits
+from tests.simulation.waits import Settled, Waits, Watched
 from tests.support.played_fetch_sessions import (
     Answered,
     PlayedSessions,
@@ -426,6 +426,13 @@ class Produces:
     ) -> None:
         """As that of `HotPath`, for records that were deleted."""
         self._waits.begin_deletion(replica, offset, timeout_ms, done)
+
+    def await_records(
+        self, replica: Replica, offset: int, is_committed: bool, count_bytes: int, timeout_ms: int,
+        done: Settled,
+    ) -> Watched:  # fmt: skip
+        """As that of `HotShares`, for share-partitions."""
+        return self._waits.begin_records(replica, offset, is_committed, count_bytes, done)
 
     def wake(self, replica: Replica) -> None:
         self._waits.wake(replica)

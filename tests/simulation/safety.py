@@ -350,6 +350,7 @@ class Safety:
             ):
                 self._note(self.partition(view.name), view)
         self._cluster.ledger.after_look()
+        self._cluster.share_ledger.after_look()
 
     def after_step(self) -> None:
         if not self.watching:
@@ -441,6 +442,7 @@ class Safety:
         records = self._read(partition, view, end)
         if view.leads:
             self._cluster.ledger.appended(view, records)
+            self._cluster.share_ledger.appended(view, records)
         if self._registrations.is_copied(view.node_id):
             partition.losses.add(view.node_id, records)
         for record in records:
@@ -499,6 +501,7 @@ class Safety:
                 partition.committed.append(record)
                 self._in_order(partition, record, offset)
                 self._cluster.ledger.committed(partition, record, offset, again=again)
+                self._cluster.share_ledger.committed(partition, record)
                 self._committed(partition, view)
             elif partition.committed[offset] != record:
                 self.fail(

@@ -52,6 +52,11 @@ def unsettled(cluster: Cluster) -> str:
         for name in cluster.states:
             if reason := _state_at(running, name):
                 return reason
+        for name in cluster.share_states:
+            made = running.share.made
+            wanted = ACTIVE if running.leads(name) else NOT_OWNER
+            if made is None or made.table.shard_state(name.partition) != wanted:
+                return f"{name} is not as it should be at broker {running.node_id}"
         if cluster.crowd.stays_at(running):
             return "the group of several has a member, or is there after its deletion"
     if reason := cluster.topics.unsettled():
@@ -59,6 +64,8 @@ def unsettled(cluster: Cluster) -> str:
     if any(producer.is_busy for producer in cluster.transactional):
         return "a transactional producer waits"
     if reason := cluster.ledger.still_open():
+        return reason
+    if cluster.share_states and (reason := cluster.share_ledger.lags()):
         return reason
     if any(producer.sending for producer in cluster.producers):
         return "a producer waits"

@@ -43,6 +43,7 @@ class TransactionActs:
     brokers: dict[int, Broker]
     names: list[TopicPartition]
     homes: list[TopicPartition]
+    share_states: list[TopicPartition]
     loop: StepLoop
     ledger: TransactionLedger
 
@@ -64,7 +65,7 @@ class TransactionActs:
     @property
     def logs(self) -> list[TopicPartition]:
         """All but those of topics that operators create."""
-        return [*self.names, *self.homes, *self.states]
+        return [*self.names, *self.homes, *self.states, *self.share_states]
 
     def controllers(self) -> list[Running]:
         raise NotImplementedError

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """The part of a `NetworkClient` that markers and verifications use."""
+    """The part of a `NetworkClient` that is used here, and by share groups."""
 
     def __init__(self, own: Running) -> None:
         self._own = own
@@ -46,6 +46,9 @@ class Peers:
 
     async def call(self, address: Address, api_key: ApiKey, version: int, body: bytes) -> Reader:
         return await ask(self._own, node_of(address.host), api_key, version, body)
+
+    def forget(self, address: Address) -> None:
+        pass
 
 
 class _Coordinators(TransactionCoordinators):
@@ -64,8 +67,8 @@ class _MarkerLinks(MarkerLinks):
         return self.peers
 
 
-class _Tasks:
-    """The part of a `Scheduler` that transactions use."""
+class Tasks:
+    """The part of a `Scheduler` that transactions and share groups use."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -88,7 +91,7 @@ class BrokerTransactions(TransactionsOnDemand):
         self._running = own
         self._peers = Peers(own)
         listener: Any = SimpleNamespace(wake=own.wake, await_followers=own.produces.await_followers)
-        services, links, scheduler = own, own.links, _Tasks(own.process)
+        services, links, scheduler = own, own.links, Tasks(own.process)
         super().__init__(
             Given(
                 lambda: own.broker.config,
@@ -98,13 +101,13 @@ class BrokerTransactions(TransactionsOnDemand):
                 listener,
                 lambda: own.controller,
                 lambda: services,  # type: ignore[arg-type, return-value]
-                self._submit,
+                self.submit,
                 scheduler,  # type: ignore[arg-type]
                 links,  # type: ignore[arg-type]
             )
         )
 
-    def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
+    def submit(self, work: Coroutine[Any, Any, None]) -> Any:
         """Not after the death of the process, when a coroutine that is collected may submit."""
         if self._running.process.alive:
             return self._running._submit(work)
@@ -126,7 +129,7 @@ class BrokerTransactions(TransactionsOnDemand):
         return made
 
     def _parts(self) -> Parts:
-        links = _MarkerLinks(self._image, self._submit, self.failures)
+        links = _MarkerLinks(self._image, self.submit, self.failures)
         links.peers = self._peers
         return super()._parts()._replace(transport=links, on_worker=at_once)
 

@@ -11,14 +11,18 @@ the wait.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kbroker._net import SocketServer
 from kbroker.engine._hot import HotPath
+from kbroker.engine._shares import HotShares
 from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from tests.simulation.loop import WAITS, Process
+
+if TYPE_CHECKING:
+    from kbroker.engine._shares import RecordsWatch
 
 _NEVER_MS: Final = 2**31 - 1
 Settled = Callable[[ErrorCode], object]
@@ -49,6 +53,17 @@ def _hot_path() -> HotPath:
     return hot
 
 
+class Watched:
+    """A share-partition's wait for records."""
+
+    def __init__(self, waits: Waits, watch: RecordsWatch) -> None:
+        self._waits = waits
+        self._watch = watch
+
+    def cancel(self) -> bool:
+        return self._waits.cancel(self._watch)
+
+
 class Waits:
     """Of one start of a broker. Codes are a coordinator's."""
 
@@ -76,15 +91,36 @@ class Waits:
         end = self._opened(timeout_ms, ErrorCode.REQUEST_TIMED_OUT, done)
         self._park(lambda hot: hot.await_low_watermark(replica, offset, _NEVER_MS, end))
 
+    def begin_records(
+        self, replica: Replica, offset: int, is_committed: bool, count_bytes: int, done: Settled
+    ) -> Watched:
+        """The same, until there are records to read, and without an end in time."""
+        hot = self._opened_hot()
+        watch = HotShares(hot).await_records(
+            replica, offset, is_committed, count_bytes, _NEVER_MS, done
+        )
+        self._parked = hot.statistics()["parked_now"]
+        return Watched(self, watch)
+
+    def cancel(self, watch: RecordsWatch) -> bool:
+        if self._hot is None or not watch.cancel():
+            return False
+        self._parked -= 1
+        return True
+
     def _park(self, wait: Callable[[HotPath], object]) -> None:
         def park() -> None:
-            if self._hot is None:
-                self._hot = _hot_path()
-                self._handler = self._hot.add_worker()
-            wait(self._hot)
-            self._parked = self._hot.statistics()["parked_now"]
+            hot = self._opened_hot()
+            wait(hot)
+            self._parked = hot.statistics()["parked_now"]
 
         self._process.work(park, WAITS)
+
+    def _opened_hot(self) -> HotPath:
+        if self._hot is None:
+            self._hot = _hot_path()
+            self._handler = self._hot.add_worker()
+        return self._hot
 
     def _opened(self, timeout_ms: int, late: ErrorCode, done: Settled) -> Settled:
         """One more wait, which ends with `late`."""
@@ -110,12 +146,15 @@ class Waits:
             self._answer_settled()
 
     def _answer_settled(self) -> None:
+        """What is called with one may cancel, or begin, another wait: all are taken first."""
+        settled: list[tuple[Settled, ErrorCode]] = []
         while self._hot is not None and self._hot.statistics()["parked_now"] < self._parked:
             self._hot.serve(self._handler)  # a wait is settled, so this returns
-            settled = self._hot.take_settled(self._handler)
-            self._parked -= len(settled)
-            for end, code in settled:
-                end(code)
+            taken = self._hot.take_settled(self._handler)
+            self._parked -= len(taken)
+            settled += taken
+        for end, code in settled:
+            end(code)
 
     def close(self) -> None:
         """No wait is answered any more."""
