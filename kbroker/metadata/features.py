@@ -47,7 +47,7 @@ class Feature(NamedTuple):
 FEATURES: Final = (
     Feature("eligible.leader.replicas.version", 0),
     Feature(GROUP_VERSION, 1, ("groups of the consumer protocol are served (KIP-848)",)),
-    Feature(SHARE_VERSION, 0, in_work=1),
+    Feature(SHARE_VERSION, 1, ("share groups are served (KIP-932)",)),
     Feature(STREAMS_VERSION, 0, in_work=1),
     Feature(
         TRANSACTION_VERSION,

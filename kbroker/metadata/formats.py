@@ -59,6 +59,7 @@ class Need(Enum):
     NOTHING = "from the start"
     TRANSACTIONS = "a feature is finalized above 0, or `__transaction_state` exists"
     CONSUMER_GROUPS = "`group.version` has been finalized"
+    SHARE_GROUPS = "`share.version` has been finalized"
     ACLS = "an ACL exists"
     USERS = "a user has settings, such as a SCRAM credential"
     QUOTAS = "a client id or an address has a quota"
@@ -122,6 +123,11 @@ TABLE: Final = (
         " 4.3 writes them; an earlier kbroker would begin a classic group in its place",
     ),
     Row(
+        Format.INTERNAL_TOPICS, 3, Need.SHARE_GROUPS, "0.1.0",
+        "also records of share groups in `__consumer_offsets`, and `__share_group_state`, as Apache"
+        " Kafka 4.3 writes them; an earlier kbroker would begin a classic group in its place",
+    ),
+    Row(
         Format.BETWEEN_BROKERS, 0, Need.NOTHING, "0.1.0",
         "images in UpdateMetadata 1002 and 1003, AlterPartition 3, ControlledShutdown 3,"
         " Envelope 0",
@@ -170,11 +176,13 @@ def needed(
     acls: bool = False,
     quotas: bool = False,
     consumer_groups: bool = False,
+    share_groups: bool = False,
     tokens: bool = False,
 ) -> dict[Format, int]:
     """The numbers that what is written from now on needs."""
     met = {Need.NOTHING}
     met |= {Need.CONSUMER_GROUPS} if consumer_groups else set()
+    met |= {Need.SHARE_GROUPS} if share_groups else set()
     met |= {Need.TRANSACTIONS} if transactions else set()
     met |= {Need.USERS} if users else set()
     met |= {Need.ACLS} if acls else set()

@@ -27,7 +27,7 @@ from kbroker.metadata.controller.own_nodes import (
     load_formats,
     raise_formats,
 )
-from kbroker.metadata.features import FEATURE_OF, GROUP_VERSION, UNSTABLE_KEY
+from kbroker.metadata.features import FEATURE_OF, GROUP_VERSION, SHARE_VERSION, UNSTABLE_KEY
 from kbroker.metadata.formats import LABELS, Format, check, needed
 from kbroker.metadata.image import TRANSACTIONS_TOPIC, ClusterImage
 from kbroker.metadata.store.embedded import EmbeddedStore
@@ -55,7 +55,7 @@ class Formats:
         self._serves = False
         # Whether there were any.
         self._transactions = self._users = self._acls = self._quotas = False
-        self._consumer_groups = self._tokens = False
+        self._consumer_groups = self._share_groups = self._tokens = False
         self._wanted = self._written = needed(transactions=False)
 
     def follow(self, image: ClusterImage) -> None:
@@ -64,10 +64,12 @@ class Formats:
         self._users = self._users or bool(image.users)
         self._acls = self._acls or len(image.acls) > 0
         self._quotas = self._quotas or bool(image.quotas)
-        groups = image.features.level(GROUP_VERSION) > 0
-        self._consumer_groups = self._consumer_groups or groups
+        level = image.features.level
+        self._consumer_groups = self._consumer_groups or level(GROUP_VERSION) > 0
+        self._share_groups = self._share_groups or level(SHARE_VERSION) > 0
         some = {"users": self._users, "acls": self._acls, "quotas": self._quotas}
         some["consumer_groups"] = self._consumer_groups
+        some["share_groups"] = self._share_groups
         self._tokens = self._tokens or bool(image.tokens)
         some["tokens"] = self._tokens
         self._wanted = needed(transactions=self._transactions, **some)

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers import api_versions
 from kbroker.handlers.registry import REGISTRY
+from kbroker.metadata.features import Feature
 from kbroker.protocol.versions import SERVED
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, answer_of, request_of, written
@@ -16,7 +18,7 @@ VERSIONS = range(5)
 FEATURES = [
     ("eligible.leader.replicas.version", 0, 0),
     ("group.version", 0, 1),
-    ("share.version", 0, 0),
+    ("share.version", 0, 1),
     ("streams.version", 0, 0),
     ("transaction.version", 0, 2),
 ]
@@ -95,12 +97,15 @@ def test_apis_of_share_groups_are_listed_by_the_level_alone(version: int) -> Non
 
 
 @pytest.mark.parametrize("unstable", [False, True])
-def test_a_level_in_work_is_offered_where_the_settings_say_so(unstable: bool) -> None:
+def test_a_level_in_work_is_offered_where_the_settings_say_so(
+    unstable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_work = Feature("x.version", 1, ("the first",), in_work=2)
+    monkeypatch.setattr(api_versions, "FEATURES", (in_work,))
     broker = FakeBroker(overrides=[f"unstable.feature.versions.enable={str(unstable).lower()}"])
     answer = broker.call(ask(4))
     levels = {each.name: each.max_version for each in answer.supported_features}
-    assert levels["share.version"] == levels["streams.version"] == int(unstable)
-    assert levels["group.version"] == 1
+    assert levels == {"x.version": 2 if unstable else 1}
 
 
 # The answer of a running Apache Kafka 4.3.0, key:min-max.

@@ -88,6 +88,18 @@ def test_records_of_consumer_groups_have_a_number(store: EmbeddedStore, paths: l
     assert later.calls == []
 
 
+def test_records_of_share_groups_have_a_number(store: EmbeddedStore, paths: list[Path]) -> None:
+    """Raised with the feature's level, and not lowered with it."""
+    later: Any = Later()
+    formats = Formats(lambda: paths, lambda: store, later)
+    formats.follow(PLAIN.with_features(FinalizedFeatures().changed({"share.version": 1})))
+    formats.raise_at_start()
+    formats.follow(PLAIN)
+    expected = {**dict.fromkeys(IN_NODE, 1), Format.INTERNAL_TOPICS: 3}
+    assert own_nodes.load_formats(store) == (expected, __version__)
+    assert later.calls == []
+
+
 def test_a_start_raises_them_itself(store: EmbeddedStore, paths: list[Path]) -> None:
     later: Any = Later()
     formats = Formats(lambda: paths, lambda: store, later)
@@ -109,14 +121,14 @@ def test_a_directory_that_fails_does_not_stop_the_others(
 
 def test_a_cluster_that_writes_more_is_refused(store: EmbeddedStore) -> None:
     check_cluster(store)
-    own_nodes.raise_formats(store, {Format.INTERNAL_TOPICS: 3}, "9.0.0")
+    own_nodes.raise_formats(store, {Format.INTERNAL_TOPICS: 4}, "9.0.0")
     with pytest.raises(
         DataDirectoryError, match=r"records in internal topics.*start kbroker 9\.0\.0"
     ):
         check_cluster(store)
 
 
-@pytest.mark.parametrize("name", [TRANSACTION_VERSION, "group.version", "another"])
+@pytest.mark.parametrize("name", [TRANSACTION_VERSION, "group.version", "share.version", "another"])
 def test_a_level_that_is_not_known_is_refused(store: EmbeddedStore, name: str) -> None:
     store.multi(own_nodes.writing(store, FinalizedFeatures().changed({name: 3})))
     with pytest.raises(DataDirectoryError, match=f"has {name} at level 3"):
