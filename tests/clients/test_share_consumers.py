@@ -20,7 +20,6 @@ from tests.clients.agents.driver import Agent
 from tests.clients.agents.sharers import Shared, Sharer
 from tests.clients.agents.tools import Tool, Tools
 from tests.support import servers
-from tests.support.share_client import ShareClient
 
 pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -29,7 +28,6 @@ EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 LAST = b"the last one"
 LOCK_MS = 1_000
 SETTINGS = {
-    "unstable.feature.versions.enable": True,
     "group.share.min.record.lock.duration.ms": LOCK_MS,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
@@ -40,9 +38,6 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ServerProcess]:
     with servers.make(SETTINGS) as broker:
-        if not servers.reference():
-            with ShareClient(broker.bootstrap) as client:
-                client.raise_share_version()
         yield broker
         servers.assert_nothing_unexpected(broker)
 

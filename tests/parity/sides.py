@@ -82,14 +82,14 @@ _AUTHORIZER: Final = {
     # Until the first ACLs are there.
     "allow.everyone.if.no.acl.found": True,
 }
-# Not for Apache Kafka, where share groups are not in work.
+# Not for Apache Kafka, where streams groups are not in work.
 _OF_OURS: Final = {"unstable.feature.versions.enable": True}
 SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     "default": _ONE_NODE,
     # Where the coordinators are awake; elsewhere the internal topics are not there.
     COORDINATORS: _SHARE_GROUPS,
     # Where share groups are served.
-    SHARE_GROUPS: {**_SHARE_GROUPS, **_OF_OURS},
+    SHARE_GROUPS: _SHARE_GROUPS,
     # Where streams groups are served.
     STREAMS_GROUPS: {**_ONE_NODE, **_OF_OURS},
     # Where members of groups are lost soon, and few fit into one.
@@ -159,11 +159,9 @@ class Side:
     def __init__(
         self,
         make: Callable[[Mapping[str, object], Path], ServerProcess],
-        coordinated: Sequence[str],
         cases_max: int = sys.maxsize,
     ) -> None:
         self._make = make
-        self._coordinated = coordinated
         self._cases_max = cases_max
         self._brokers: dict[str, ServerProcess] = {}
         self._held: Counter[str] = Counter()  # cases of each of them
@@ -171,11 +169,11 @@ class Side:
 
     @classmethod
     def kafka(cls) -> Side:
-        return cls(_kafka, COORDINATED)
+        return cls(_kafka)
 
     @classmethod
     def kbroker(cls) -> Side:
-        return cls(_kbroker, COORDINATED[:2], CASES_MAX)
+        return cls(_kbroker, CASES_MAX)
 
     def __enter__(self) -> Self:
         return self
@@ -211,13 +209,9 @@ class Side:
             broker.start()
             self._brokers[setup] = broker
             self._held[setup] = 0
-            coordinated = self._coordinated
-            if setup in (SHARE_GROUPS, SHARE_AUTHORIZER):
-                _serve_groups(_address(broker), "share.version")
-                coordinated = COORDINATED
             if setup == STREAMS_GROUPS:
                 _serve_groups(_address(broker), "streams.version")
-            coordinated = coordinated[: _COORDINATORS_OF.get(setup, 0)]
+            coordinated = COORDINATED[: _COORDINATORS_OF.get(setup, 0)]
             _warm_up(_address(broker), coordinated, _login(setup))
             if setup in (AUTHORIZER, SHARE_AUTHORIZER):
                 _allow_everything(_address(broker))

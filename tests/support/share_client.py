@@ -59,14 +59,17 @@ class ShareClient:
 
     # --- preparations -----------------------------------------------------------------------------
 
-    def raise_share_version(self) -> None:
-        self.raise_level("share.version")
-
     def raise_level(self, feature: str) -> None:
+        self.set_level(feature, 1)
+
+    def set_level(self, feature: str, level: int) -> None:
         table = messages.update_features
-        raised = table.FeatureUpdateKey(feature=feature, max_version_level=1, upgrade_type=1)
+        kind = 1 if level else 2  # upgrade, safe downgrade
+        changed = table.FeatureUpdateKey(
+            feature=feature, max_version_level=level, upgrade_type=kind
+        )
         answer = self.ask(
-            ApiKey.UPDATE_FEATURES, 1, table.Request(timeout_ms=10_000, feature_updates=[raised])
+            ApiKey.UPDATE_FEATURES, 1, table.Request(timeout_ms=10_000, feature_updates=[changed])
         )
         assert answer.error_code == 0, answer.error_message
 

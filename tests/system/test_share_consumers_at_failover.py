@@ -18,13 +18,11 @@ from tests.clients.agents import programs
 from tests.clients.agents.driver import eventually
 from tests.clients.agents.sharers import Sharer, Worked
 from tests.clients.agents.tools import Tool, Tools
-from tests.support.share_client import ShareClient
 
 pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(240)]
 
 JAVA = next(each for each in programs.LIBRARIES if each.name == "java")
 SETTINGS = {
-    "unstable.feature.versions.enable": True,
     "min.insync.replicas": 2,
     "share.coordinator.state.topic.replication.factor": 3,
     "share.coordinator.state.topic.min.isr": 2,
@@ -57,8 +55,6 @@ def came_again(worked: Worked) -> list[tuple[int, int]]:
 
 
 def set_up(cluster: Cluster) -> None:
-    with ShareClient(cluster.brokers[1].bootstrap) as client:
-        client.raise_share_version()
     tools = Tools()
     try:
         Tool(tools, cluster.bootstrap).run(

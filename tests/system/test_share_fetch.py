@@ -17,22 +17,13 @@ from kbroker.types import ApiKey
 from tests.support.share_client import ShareClient, acquired, codes
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
-OVERRIDES = {
-    "unstable.feature.versions.enable": "true",
-    "group.share.min.record.lock.duration.ms": "1000",
-}
+OVERRIDES = {"group.share.min.record.lock.duration.ms": "1000"}
 Join = Callable[..., ShareClient]
-
-
-def prepare(broker: Broker) -> None:
-    with ShareClient(broker.bootstrap) as client:
-        client.raise_share_version()
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with Broker(OVERRIDES, topics={"orders": 1}) as broker:
-        prepare(broker)
         yield broker
 
 
@@ -244,18 +235,25 @@ def test_records_count_for_the_quota_of_bytes(join: Join) -> None:
 
 
 def test_without_the_feature_it_is_not_served() -> None:
+    """A new cluster has it; one of an earlier kbroker gets it by an upgrade."""
     with Broker(topics={"orders": 1}) as broker, ShareClient(broker.bootstrap) as client:
-        answer = client.ask(ApiKey.API_VERSIONS, 3, messages.api_versions.Request())
-        listed = {each.api_key for each in answer.api_keys}
-        assert not listed & {ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE}
-        answer = client.fetch(client.topic_id("orders"), wait_ms=0)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        for level in (1, 0, 1):
+            client.set_level("share.version", level)
+            asked = messages.api_versions.Request(
+                client_software_name="t", client_software_version="1"
+            )
+            answer = client.ask(ApiKey.API_VERSIONS, 3, asked)
+            listed = {each.api_key for each in answer.api_keys}
+            apis = {ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE}
+            assert listed & apis == (apis if level else set())
+            answer = client.fetch(client.topic_id("orders"), wait_ms=0, epoch=0)
+            is_unsupported = answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert is_unsupported is not bool(level)
 
 
 def test_records_that_were_delivered_are_not_lost_by_a_kill(tmp_path: Path) -> None:
     """The start that `latest` has found is kept before the first of them leaves."""
     with Broker(OVERRIDES, tmp_path, topics={"orders": 1}) as broker:
-        prepare(broker)
         with ShareClient(broker.bootstrap) as client:
             initialize(client, client.topic_id("orders"))
             client.produce("orders", 7)
