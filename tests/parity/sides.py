@@ -97,7 +97,7 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     # Long enough for several to come within it, where a machine is busy.
     DELAY: {**_ONE_NODE, "group.initial.rebalance.delay.ms": 2_000},
     AUTHORIZER: {**_ONE_NODE, **_AUTHORIZER},
-    SHARE_AUTHORIZER: {**_SHARE_GROUPS, **_OF_OURS, **_AUTHORIZER},
+    SHARE_AUTHORIZER: {**_SHARE_GROUPS, **_AUTHORIZER},
     USERS: {
         **_ONE_NODE,
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
