@@ -31,7 +31,7 @@ ROOT = Path(kbroker.__file__).parents[1]
 STEP_TIMEOUT_S = 600
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 EPOCH_S = 1_700_000_000
-WHEEL_MB_MAX = 5
+WHEEL_MB_MAX = 6
 DISTRIBUTIONS_MAX = 12
 UNIT_TESTS = (
     "tests/unit/protocol/test_wire.py",
