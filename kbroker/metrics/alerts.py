@@ -45,6 +45,10 @@ _P99: Final = 'quantile="0.99"'
 _FETCH_PARTS: Final = ("RequestQueueTimeMs", "LocalTimeMs", "ResponseQueueTimeMs",
                        "ResponseSendTimeMs")  # fmt: skip
 _GROWTH: Final = "delta(kbroker_log_dir_log_bytes[24h])"
+# Of records that no member of their share group has accepted or rejected.
+_GIVEN_UP: Final = (
+    'kbroker_share_records_archived_total{reason=~"lock ended|session ended|released"}'
+)
 
 
 def _fetch_p99() -> str:
@@ -190,6 +194,15 @@ _STRICTER: Final = (
         "critical",
         "The cluster has {{ $value }} controllers",
         "It has to be one.",
+    ),
+    Alert(
+        "KbrokerShareRecordsGivenUp",
+        f"increase({_GIVEN_UP}[10m]) > 0",
+        "0m",
+        "warning",
+        "Share groups give up records at {{ $labels.instance }}: {{ $labels.reason }}",
+        "{{ $value | humanize }} records in 10 minutes were delivered as often as their groups"
+        " allow, and nobody accepted or rejected them. The log names the groups.",
     ),
     Alert(
         "KbrokerControllerHangs",

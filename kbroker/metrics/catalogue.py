@@ -357,6 +357,9 @@ _TRANSACTIONS: Final = (
 
 _SHARE_LOADS: Final = "kafka_server_share_coordinator_metrics_partition_load_time"
 
+_SHARE_PARTITION: Final = ("group", "topic", "partition")
+_FIRST_SHARES: Final = "The first 20,000 series, by the names of the groups; the sum has them all."
+
 _SHARE_GROUPS: Final = (
     _plain("gauge", "share_states", "kbroker_share_states",
            "Share-partitions whose state this broker keeps as their coordinator.",
@@ -374,6 +377,41 @@ _SHARE_GROUPS: Final = (
            "The average load of a partition of __share_group_state.", "ms", (), _SINCE_START),
     _plain("gauge", "share_state_waiting", "kbroker_share_state_waiting",
            "Questions of this broker to share coordinators that are not answered.", "questions"),
+    _plain("gauge", "share_partitions_led", "kbroker_share_partitions_led",
+           "Share-partitions that this broker serves as the leader of their partitions.",
+           "share-partitions"),
+    _plain("counter", "share_acquired", "kbroker_share_records_acquired_total",
+           "Records that members have acquired, each as often as it was delivered.", "records"),
+    _meter("share_acknowledgements", "kafka_server_ShareGroupMetrics_RecordAcknowledgementsPerSec",
+           "Records that members have acknowledged, by what they say of them.", "records/s",
+           ("ackType",), "Kafka counts a type that a client sends for many records once, and does"
+           " not count gaps."),
+    _plain("counter", "share_archived", "kbroker_share_records_archived_total",
+           "Records that a share group is done with without having accepted them, by the reason.",
+           "records", ("reason",),
+           "lock ended, session ended and released: delivered as often as the group allows."),
+    _meter("share_lock_timeouts",
+           "kafka_server_SharePartitionMetrics_AcquisitionLockTimeoutPerSec",
+           "Records whose lock ended before they were acknowledged.", "records/s", (),
+           "Of all share-partitions together only."),
+    _plain("gauge", "share_in_flight_sum", "kbroker_share_records_in_flight",
+           "Offsets that were handed out and are not done with, and those between them.",
+           "records"),
+    _gauge("share_in_flight", "kafka_server_SharePartitionMetrics_InFlightMessageCount",
+           "The same, by share-partition.", "records", _SHARE_PARTITION, _FIRST_SHARES),
+    _gauge("share_in_flight_ranges", "kafka_server_SharePartitionMetrics_InFlightBatchCount",
+           "Parts of them that have a state of their own.", "ranges", _SHARE_PARTITION,
+           _FIRST_SHARES),
+    _gauge("share_sessions", "kafka_server_ShareSessionCache_ShareSessionsCount",
+           "Share sessions.", "sessions"),
+    _gauge("share_session_partitions", "kafka_server_ShareSessionCache_SharePartitionsCount",
+           "Partitions in share sessions.", "partitions"),
+    _plain("counter", "share_sessions_ended", "kbroker_share_sessions_ended_total",
+           "Share sessions that have ended: closed by the member, with its connection, or replaced"
+           " by another one of it.", "sessions", ("cause",)),
+    _times("share_load_time", "kafka_server_ShareGroupMetrics_PartitionLoadTimeMs",
+           "From the first fetch of a share-partition until its state is there.", (),
+           "Quantiles of the last 1,024."),
 )  # fmt: skip
 
 _GROUP_MANAGER: Final = "kafka_coordinator_group_GroupMetadataManager"

@@ -168,6 +168,29 @@ ROWS: Final = (
                   "late {{instance}}"),
             Query(_rate("kbroker_transactions_hanging_aborted_total"), "aborted {{instance}}"))),
     )),
+    Row("Share groups", (
+        Panel("Records a second", "none", (
+            Query(_rate("kbroker_share_records_acquired_total"), "acquired {{instance}}"),
+            Query("sum by (ackType) ("
+                  + _of("kafka_server_ShareGroupMetrics_RecordAcknowledgementsPerSec") + ")",
+                  "{{ackType}}")),
+            "By the leaders of their partitions."),
+        Panel("Archived, by reason", "none", (
+            Query("sum by (reason) (" + _rate("kbroker_share_records_archived_total") + ")",
+                  "{{reason}}"),),
+            "Lock ended, session ended and released: delivered as often as the group allows."),
+        Panel("In flight, by group and topic", "none", (
+            Query("sum by (group, topic) ("
+                  + _of("kafka_server_SharePartitionMetrics_InFlightMessageCount") + ")",
+                  "{{group}} {{topic}}"),),
+            "Up to share.partition.max.record.locks for each partition."),
+        Panel("Locks that ended", "none", (
+            Query(_of("kafka_server_SharePartitionMetrics_AcquisitionLockTimeoutPerSec")),),
+            "Records a second that were not acknowledged in time."),
+        Panel("Sessions", "none", (
+            Query(_of("kafka_server_ShareSessionCache_ShareSessionsCount")),
+            Query(_rate("kbroker_share_sessions_ended_total"), "{{cause}} {{instance}}"))),
+    )),
     Row("Resources", (
         Panel("Resident memory, share of the limit", "percentunit", (
             Query(_of("kbroker_memory_limit_share")),)),

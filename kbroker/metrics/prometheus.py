@@ -67,6 +67,13 @@ NETWORK_NAMES: Final = (
     "kbroker_transactions_timed_out_total",
     "kbroker_transaction_markers_queued",
     "UnknownDestinationQueueSize",
+    "kbroker_share_records_acquired_total",
+    "kbroker_share_records_archived_total",
+    "RecordAcknowledgementsPerSec",
+    "AcquisitionLockTimeoutPerSec",
+    "InFlightMessageCount",
+    "ShareSessionsCount",
+    "kbroker_share_sessions_ended_total",
 )
 RESOURCE_NAMES: Final = (
     "kbroker_disk_read_bytes_per_second",

@@ -277,6 +277,8 @@ class Observer:
         yield transaction_figures.samples(rows, is_open, every_figure=every_partition)
         yield from coordinator_figures.samples(None if transactions is None else transactions.made)
         yield share_figures.samples(self._parts.share)
+        yield share_figures.led(self._parts.share)
+        yield self._with_rates(share_figures.counted(self._parts.share))
         yield self._replicas(rows)
         yield self._log_dirs(rows)
         yield self._parts.log_tasks.samples()

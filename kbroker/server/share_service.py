@@ -72,6 +72,11 @@ class ShareServiceOnDemand:
                 self._made = self._make()
             return self._made
 
+    @property
+    def made(self) -> ShareService | None:
+        """None: no client has fetched for a share group."""
+        return self._made
+
     def show(self, image: ClusterImage) -> None:
         """This is the published image now."""
         if self._made is None:
@@ -114,13 +119,14 @@ class ShareServiceOnDemand:
         return HotShares(self._hot)
 
     def _make(self) -> ShareService:
+        from kbroker.engine.share.figures import ShareFigures
         from kbroker.engine.share.leaders import ShareLeaders
         from kbroker.engine.share.led import Parts
         from kbroker.engine.share.service import ShareService
         from kbroker.replica._committed_read import aborted_transactions
         from kbroker.replica.share.sessions import ShareSessions
 
-        hot = self._hot_shares()
+        hot, figures = self._hot_shares(), ShareFigures()
         call_later, persister = self._timer.call_later, self._persister()
 
         def call_soon(call: Callable[[], object]) -> None:
@@ -129,11 +135,12 @@ class ShareServiceOnDemand:
         leaders = ShareLeaders(
             lambda wake, forget: Parts(
                 self._clock, persister, self.settings, call_later, call_soon, hot.await_records,
-                aborted_transactions, wake, forget, self._failures,
+                aborted_transactions, wake, forget, self._failures, figures,
             ),
             self._waiting,
         )  # fmt: skip
         sessions = ShareSessions(lambda: self._config()["group.share.max.share.sessions"])
         return ShareService(
-            leaders, sessions, self._waiting, self.settings, hot.await_end, call_soon, call_later
-        )
+            leaders, sessions, self._waiting, self.settings, hot.await_end, call_soon, call_later,
+            figures,
+        )  # fmt: skip

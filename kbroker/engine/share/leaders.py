@@ -47,6 +47,11 @@ class ShareLeaders:
     def __len__(self) -> int:
         return len(self._led)
 
+    def every(self) -> list[LedSharePartition]:
+        """Those of this moment."""
+        with self._lock:
+            return list(self._led.values())
+
     def find(self, key: Key) -> LedSharePartition | None:
         return self._led.get(key)
 
@@ -102,8 +107,7 @@ class ShareLeaders:
 
     def follow(self, image: ClusterImage, node_id: int) -> None:
         """Those that this broker does not lead any more end, also where no client asks for them."""
-        with self._lock:
-            every = list(self._led.values())
+        every = self.every()
         leads: dict[tuple[UUID, int], int] = {}
         for led in every:
             place = (led.key.topic_id, led.key.partition)

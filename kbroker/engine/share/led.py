@@ -35,15 +35,24 @@ from kbroker.engine.share.watching import AwaitRecords, LogWatcher
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge, not_done
 from kbroker.replica.share.acquiring import Acquired, Wanted, acquire
-from kbroker.replica.share.partition import Settings, SharePartition, StoredBatch, Write
+from kbroker.replica.share.description import Described, describe
+from kbroker.replica.share.partition import (
+    Counts,
+    Settings,
+    SharePartition,
+    StoredBatch,
+    Write,
+)
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config.share_settings import ShareGroupSettings
     from kbroker.coordinator.share.seams import Outcome, Persister, ReadState
+    from kbroker.engine.share.figures import ShareFigures
     from kbroker.engine.share.reading import Aborted
     from kbroker.failures import Failures
     from kbroker.purgatory.timer import CallLater
+    from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.share")
 
@@ -81,6 +90,9 @@ def client_code(code: ErrorCode) -> ErrorCode:
 
 class LedLog(Protocol):
     """The replica that leads, as a share-partition reads it."""
+
+    @property
+    def name(self) -> TopicPartition: ...
 
     @property
     def log_start_offset(self) -> int: ...
@@ -123,6 +135,7 @@ class Parts(NamedTuple):
     wake: Callable[[Key], object]  # the fetches that wait for a share-partition
     forget: Callable[[LedSharePartition], object]  # it is of no use any more
     failures: Failures
+    figures: ShareFigures
 
 
 class Phase(Enum):
@@ -162,6 +175,7 @@ class LedSharePartition:
         self._timer_ms: int | None = None  # when the time of the first lock is looked at
         self._backs_off = False
         self._retires = False
+        self._began_ms = 0
         self._watcher: Final = LogWatcher(log, parts.await_records, parts.call_later, self._wake)
 
     @property
@@ -173,9 +187,15 @@ class LedSharePartition:
         own = self._parts.settings(self.key.group_id)
         return Settings(own.lock_ms, own.deliveries, own.window, own.renews)
 
+    def describe(self, offset: int) -> tuple[bool, Described]:
+        """Whether it serves, and one record, as it is now."""
+        with self.lock:
+            return self.phase is Phase.ACTIVE, describe(self.machine, offset)
+
     # --- The beginning ----------------------------------------------------------------------------
 
     def begin(self) -> None:
+        self._began_ms = self._now_ms()
         try:
             self._parts.persister.read(
                 self.key, self.leader_epoch, lambda kept: self._soon(lambda: self._start(kept))
@@ -247,6 +267,7 @@ class LedSharePartition:
             if self.phase is Phase.GONE:
                 return
             self.phase = Phase.ACTIVE
+        self._parts.figures.loaded(self._now_ms() - self._began_ms)
         self._wake()
 
     def _soon(self, call: Callable[[], object]) -> None:
@@ -439,6 +460,8 @@ class LedSharePartition:
                 return
             self.phase, self.code = Phase.GONE, code
             tokens = self.machine.forget_write()
+            counts = self.machine.take_counts()
+        self._add(counts)
         self._parts.forget(self)
         self._watcher.close()
         self._answer(tokens, code)
@@ -450,15 +473,19 @@ class LedSharePartition:
         return self._parts.clock.monotonic_ms()
 
     def _after(self) -> None:
-        """Something has changed: the next write, and the time of the first lock."""
+        """Something has changed: the next write, the figures, and the time of the first lock."""
         self._write()
         with self.lock:
+            counts = self.machine.take_counts()
             due_ms = self.machine.next_deadline_ms
-            if due_ms is None or self.phase is not Phase.ACTIVE:
-                return
-            if self._timer_ms is not None and self._timer_ms <= due_ms:
-                return
-            self._timer_ms = due_ms
+            is_set = self._timer_ms is not None and due_ms is not None and self._timer_ms <= due_ms
+            if is_set or self.phase is not Phase.ACTIVE:
+                due_ms = None
+            if due_ms is not None:
+                self._timer_ms = due_ms
+        self._add(counts)
+        if due_ms is None:
+            return
         delay_ms = max(1, due_ms - self._now_ms())
         try:
             self._parts.call_later(delay_ms, lambda: self._soon(self._end_locks))
@@ -466,6 +493,10 @@ class LedSharePartition:
             with self.lock:
                 self._timer_ms = None
             raise
+
+    def _add(self, counts: Counts | None) -> None:
+        if counts is not None:
+            self._parts.figures.add(self.key.group_id, self.log.name, counts)
 
     def _end_locks(self) -> None:
         with self.lock:

@@ -13,6 +13,7 @@ from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.config.share_settings import ShareGroupSettings
+    from kbroker.engine.share.figures import ShareFigures
     from kbroker.engine.share.leaders import ShareLeaders
     from kbroker.purgatory.purgatory import Purgatory
     from kbroker.purgatory.timer import CallLater
@@ -30,6 +31,7 @@ class ShareService(NamedTuple):
     await_end: Callable[[Any, Callable[[ErrorCode], object]], None]
     call_soon: Callable[[Callable[[], object]], None]  # on a handler
     call_later: CallLater
+    figures: ShareFigures
 
     def open_session(self, group_id: str, member_id: str, request: Any) -> ShareSession:
         """For a request that was not answered yet. KafkaError: there are too many."""

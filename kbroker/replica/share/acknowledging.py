@@ -136,6 +136,9 @@ def _apply(partition: SharePartition, piece: _Piece, settings: Settings, now_ms:
     for place in partition.ranges.span(piece.first, piece.last):
         if piece.event is Event.RENEW:
             partition.lock(place, now_ms + settings.lock_ms)
+            partition.count(
+                piece.event, partition.ranges.first[place], partition.ranges.last[place]
+            )
         else:
             partition.follow(place, piece.event, settings.deliveries)
     partition.ranges.join(piece.first, piece.last)

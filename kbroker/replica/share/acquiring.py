@@ -273,4 +273,5 @@ def _lock(partition: SharePartition, owner: int, begin: int, last: int, until_ms
         ranges.origin[place] = begin
         ranges.length[place] = min(last - begin + 1, 2**31 - 1)
     partition.lock(place, until_ms)
+    partition.count(Event.ACQUIRE, begin, last)
     return Acquired(begin, last, ranges.count[place])

@@ -73,6 +73,14 @@ class Write(NamedTuple):
     complete: int
 
 
+class Counts(NamedTuple):
+    """Offsets, by what has happened to them; for those that were archived, the first ones, too."""
+
+    records: Counter[Event]
+    archived: Counter[Event]
+    first: dict[Event, int]
+
+
 class Written(NamedTuple):
     """The acknowledgements that were in a write, and what they are answered with."""
 
@@ -84,8 +92,8 @@ class SharePartition:
     """See the module."""
 
     __slots__ = (
-        "archived", "changed", "end", "kept_start", "locks", "prepared", "ranges", "start",
-        "terminal", "waiting", "writing", "writing_start",
+        "archived", "changed", "counted", "end", "first_archived", "kept_start", "locks",
+        "prepared", "ranges", "start", "terminal", "waiting", "writing", "writing_start",
     )  # fmt: skip
 
     def __init__(self, start: int) -> None:
@@ -103,7 +111,10 @@ class SharePartition:
         self.writing: list[tuple[int, int]] | None = None  # those of the write under way
         self.prepared: list[Any] = []  # tokens of the acknowledgements for the next write
         self.waiting: list[Any] = []  # and of those in the write under way
-        self.archived: Counter[Event] = Counter()  # offsets, by reason
+        # Offsets since `take_counts`, by event; those that were archived, and the first of them.
+        self.counted: Counter[Event] = Counter()
+        self.archived: Counter[Event] = Counter()
+        self.first_archived: dict[Event, int] = {}
 
     # --- Loading ----------------------------------------------------------------------------------
 
@@ -165,7 +176,7 @@ class SharePartition:
         """An empty window begins later: before that a read has found no record to deliver."""
         if self.ranges or offset <= self.start:
             raise InvariantError(f"{self.start}-{self.end} cannot skip to {offset}")
-        self.archived[event] += offset - self.start
+        self._count_archived(event, self.start, offset - 1)
         self.changed.append((self.start, offset - 1))
         self.start = offset
         self.end = offset - 1
@@ -195,8 +206,9 @@ class SharePartition:
             raise InvariantError(f"{event.name} on {self.ranges.at(place)}")
         ranges = self.ranges
         state = limited(cell.next, ranges.count[place], deliveries)
+        self.count(event, ranges.first[place], ranges.last[place])
         if state is State.ARCHIVED:
-            self.archived[event] += ranges.last[place] - ranges.first[place] + 1
+            self._count_archived(event, ranges.first[place], ranges.last[place])
         if cell.do is Do.PREPARE:
             ranges.target[place] = state
         else:
@@ -302,7 +314,8 @@ class SharePartition:
             if ranges.state[place] in _TERMINAL:
                 self.terminal -= count
             else:
-                self.archived[Event.LOG_STARTS_LATER] += count
+                last = ranges.first[place] + count - 1
+                self._count_archived(Event.LOG_STARTS_LATER, ranges.first[place], last)
         ranges.drop_before(offset)
         self.changed.append((self.start, offset - 1))
         self.start = offset
@@ -323,6 +336,23 @@ class SharePartition:
     def in_flight(self) -> int:
         """Offsets in the window."""
         return self.end - self.start + 1
+
+    # --- Counts -----------------------------------------------------------------------------------
+
+    def count(self, event: Event, first: int, last: int) -> None:
+        self.counted[event] += last - first + 1
+
+    def _count_archived(self, event: Event, first: int, last: int) -> None:
+        self.archived[event] += last - first + 1
+        self.first_archived.setdefault(event, first)
+
+    def take_counts(self) -> Counts | None:
+        """What has happened since the last time; None: nothing."""
+        if not (self.counted or self.archived):
+            return None
+        taken = Counts(self.counted, self.archived, self.first_archived)
+        self.counted, self.archived, self.first_archived = Counter(), Counter(), {}
+        return taken
 
     # --- Writing ----------------------------------------------------------------------------------
 

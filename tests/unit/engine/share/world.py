@@ -11,6 +11,7 @@ from kbroker.clock import ManualClock
 from kbroker.config.share_settings import LATEST, ShareGroupSettings
 from kbroker.coordinator.share.images import NO_START, SharePartition, StateBatch
 from kbroker.coordinator.share.seams import Outcome, ReadState
+from kbroker.engine.share.figures import ShareFigures
 from kbroker.engine.share.leaders import ShareLeaders
 from kbroker.engine.share.led import Fetched, LedSharePartition, Parts
 from kbroker.errors import ErrorCode, KafkaError
@@ -20,6 +21,7 @@ from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.replica.share.acknowledging import Acknowledgement
 from kbroker.replica.share.acquiring import Wanted
+from kbroker.types import TopicPartition
 
 TOPIC = UUID(int=5)
 KEY = SharePartition("g", TOPIC, 0)
@@ -36,7 +38,7 @@ class MemoryLog:
     """A replica that leads: whole batches, one after the other."""
 
     def __init__(self) -> None:
-        self.topic_id = TOPIC
+        self.topic_id, self.name = TOPIC, TopicPartition("orders", 0)
         self.leader_epoch = 3
         self.log_start_offset = 0
         self.log_end_offset = 0
@@ -144,7 +146,7 @@ class World:
         self.log = MemoryLog()
         self.persister = HandPersister(self.run)
         self.settings = SETTINGS
-        self.failures = Failures("share")
+        self.failures, self.figures = Failures("share"), ShareFigures()
         self.soon: deque[Callable[[], object]] = deque()
         self.call_soon: Callable[[Callable[[], object]], object] = self.soon.append
         # (offset, committed, bytes, done)
@@ -167,6 +169,7 @@ class World:
             self.clock, self.persister, lambda _: self.settings,  # type: ignore[arg-type]
             self.timer.call_later, lambda call: self.call_soon(call), self._await_records,
             lambda log, offset, size: self.log.aborted, woken, forget, self.failures,
+            self.figures,
         )  # fmt: skip
 
     def _await_records(

@@ -1,0 +1,98 @@
+"""What happened to the records of share groups at the leaders of this broker, since its start.
+
+A share-partition counts for itself, and gives here what it has counted. Records that a group gives
+up on, delivered as often as is allowed, get a line, a few for each group and reason.
+
+Any thread; the lock is a leaf, held for additions only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from kbroker.limits import LOG_GROUP_LINES_MAX
+from kbroker.log_lines import LogLines
+from kbroker.metrics.durations import Durations
+from kbroker.replica.share.states import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kbroker.replica.share.partition import Counts
+
+logger: Final = logging.getLogger("kbroker.share")
+lines: Final = LogLines(logger, lines_max=LOG_GROUP_LINES_MAX)
+
+# Why a record is archived, for the metric.
+REASONS: Final[Mapping[Event, str]] = {
+    Event.LOCK_ENDS: "lock ended",
+    Event.SESSION_ENDS: "session ended",
+    Event.RELEASE: "released",
+    Event.REJECT: "rejected",
+    Event.GAP: "gap",
+    Event.NOT_THERE: "not readable",
+    Event.USED_UP: "limit lowered",
+    Event.LOG_STARTS_LATER: "deleted",
+}
+# Those of records that no member has accepted or rejected, and that are in the log.
+_GIVEN_UP: Final = {
+    Event.LOCK_ENDS: "its members did not acknowledge them in time",
+    Event.SESSION_ENDS: "the sessions of its members ended with them",
+    Event.RELEASE: "its members released them",
+    Event.USED_UP: "share.delivery.count.limit was lowered",
+}
+# Types of acknowledgements, as Apache Kafka names them; gaps are ours.
+TYPES: Final[Mapping[Event, str]] = {
+    Event.ACCEPT: "Accept",
+    Event.RELEASE: "Release",
+    Event.REJECT: "Reject",
+    Event.RENEW: "Renew",
+    Event.GAP: "Gap",
+}
+
+
+class ShareFigures:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._lock: Final = threading.Lock()
+        self._records: Counter[Event] = Counter()
+        self._archived: Counter[Event] = Counter()
+        self._loads: Final = Durations()
+
+    def add(self, group_id: str, place: Any, counts: Counts) -> None:
+        """`place`: the partition, as a line names it."""
+        with self._lock:
+            self._records.update(counts.records)
+            self._archived.update(counts.archived)
+        for event, words in _GIVEN_UP.items():
+            count = counts.archived[event]
+            if count:
+                lines.write(
+                    logging.WARNING,
+                    f"{event.name} {group_id}",
+                    "share group %s has given up %d records of %s, from %d on, delivered as often"
+                    " as it allows: %s -> see what its members do; kbroker share explain shows a"
+                    " record",
+                    group_id, count, str(place), counts.first[event], words,
+                )  # fmt: skip
+
+    def loaded(self, took_ms: int) -> None:
+        """A share-partition serves; so long after it began to."""
+        with self._lock:
+            self._loads.note(took_ms * 1_000_000)
+
+    def records(self) -> Counter[Event]:
+        with self._lock:
+            return self._records.copy()
+
+    def archived(self) -> Counter[Event]:
+        with self._lock:
+            return self._archived.copy()
+
+    @property
+    def loads(self) -> Durations:
+        return self._loads
