@@ -34,6 +34,7 @@ VERBS: Final[dict[str, Verb]] = {
     "consume": Verb("kbroker.cli.consume", "Read records from a topic."),
     "partition": Verb("kbroker.cli.partition", "Move partitions to other brokers; elect leaders."),
     "group": Verb("kbroker.cli.group", "List, describe, reset and delete consumer groups."),
+    "share": Verb("kbroker.cli.share", "Explain what share groups did with a record."),
     "txn": Verb("kbroker.cli.txn", "List, describe and explain transactions."),
     "user": Verb("kbroker.cli.user", "Add, list and delete users who log in with SCRAM."),
     "token": Verb("kbroker.cli.token", "Create, list, renew and remove delegation tokens."),

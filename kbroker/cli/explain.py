@@ -59,7 +59,7 @@ def command(record: str, isolation: str | None, bootstrap: str, output: str) -> 
     """Show where a record lies and what it is part of, who may read it, and why others may not."""
     if isolation is not None:
         return _explain_partition(record, bootstrap, output)
-    topic, partition, offset = _parse(record)
+    topic, partition, offset = parse_record(record)
     with connect(bootstrap) as client:
         (where,) = existing(client, [Chosen(topic, (partition,))])
         facts = _explain(client, where, offset)
@@ -88,7 +88,7 @@ def _explain_partition(text: str, bootstrap: str, output: str) -> int:
     return 0 if facts["verdict"] == ALL_READABLE else 1
 
 
-def _parse(text: str) -> tuple[str, int, int]:
+def parse_record(text: str) -> tuple[str, int, int]:
     topic, *numbers = text.split("/")
     if not topic or len(numbers) != 2 or not all(map(_is_number, numbers)):
         raise UsageError(f"'{text}' names no record", "write TOPIC/PARTITION/OFFSET, as words/0/42")

@@ -1,6 +1,6 @@
 """A partition's log, read from outside with ordinary fetches, so that any broker will do.
 
-For commands that tell a life from the log: `txn explain`, `group why`.
+For commands that tell a life from the log: `txn explain`, `group why`, `share explain`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ and the start of the transaction are -1. Tools that look for hanging transaction
 partition may remember a hundred thousand, so the log writes them into the answer's form itself, and
 what one answer may hold is bounded: a partition beyond the bound has an error instead.
 
+`kbroker share explain` asks for one record of a share-partition, too, by tagged fields of ours. It
+needs DESCRIBE on the group, beside READ on the topic.
+
 Any handler thread; takes each partition's lock for the copying.
 """
 
@@ -13,13 +16,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker import limits
+from kbroker.coordinator.share.images import SharePartition
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.authorization import denied
 from kbroker.handlers.reply import short_message
+from kbroker.metadata.features import SHARE_VERSION
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded
 from kbroker.protocol.wire import encode_array_length
+from kbroker.replica.share.ranges import NO_OWNER
 from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -37,6 +43,9 @@ def handle(services: Services, call: Call[Request]) -> None:
     topics = []
     names = [topic.name for topic in call.message.topics if invalid_topic_name(topic.name) is None]
     hidden = denied(services, call, Operation.READ, ResourceType.TOPIC, names)
+    group_id = call.message.share_group_id
+    if group_id and denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, [group_id]):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     for topic in call.message.topics:
         refusal = _HIDDEN if topic.name in hidden else _refusal(services, topic.name)
         partitions = []
@@ -45,7 +54,10 @@ def handle(services: Services, call: Call[Request]) -> None:
                 partitions.append(_refused(index, *refusal))
                 continue
             try:
-                partitions.append(_described(services, topic.name, index, budget))
+                found = _described(services, topic.name, index, budget)
+                if group_id:
+                    _add_share_record(services, call.message, topic.name, found)
+                partitions.append(found)
             except KafkaError as error:
                 message = error.message if error.message != error.code.name else None
                 partitions.append(_refused(index, error.code, message))
@@ -94,6 +106,44 @@ def _described(services: Services, topic: str, index: int, budget: _Budget) -> P
     producers: Any = Encoded(encode_array_length(count, flexible=True) + encoded)
     result.active_producers = producers
     return result
+
+
+def _add_share_record(
+    services: Services, request: Request, topic: str, found: PartitionResponse
+) -> None:
+    """Nothing, where no member has fetched from this leader."""
+    image = services.controller.image
+    named = image.topic(topic)
+    if named is None or not image.features.level(SHARE_VERSION):
+        return
+    share = services.share_service()
+    key = SharePartition(request.share_group_id, named.topic_id, found.partition_index)
+    led = share.leaders.find(key)
+    if led is None:
+        return
+    is_serving, record = led.describe(request.share_offset)
+    session = None if record.owner == NO_OWNER else share.sessions.numbered(record.owner)
+    settings = led.settings()
+    left_ms = -1
+    if record.owner != NO_OWNER:
+        left_ms = max(0, record.deadline_ms - services.clock.monotonic_ms())
+    found.share_records = [
+        messages.describe_producers.ShareRecord(
+            is_serving=int(is_serving),
+            start_offset=record.start,
+            end_offset=record.end,
+            state=record.state,
+            next_state=record.next_state,
+            first_offset=record.first_offset,
+            last_offset=record.last_offset,
+            delivery_count=record.delivery_count,
+            deliveries_max=settings.deliveries,
+            window_max=settings.window,
+            member_id="" if session is None else session.member_id,
+            connection="" if session is None else session.connection,
+            lock_left_ms=left_ms,
+        )
+    ]
 
 
 def _refused(index: int, code: ErrorCode, message: str | None) -> PartitionResponse:

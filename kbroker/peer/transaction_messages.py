@@ -137,13 +137,25 @@ def decode_describe_transactions(reader: Reader, version: int) -> list[Described
     ]
 
 
-def encode_describe_producers(version: int, partitions: Iterable[TopicPartition]) -> bytes:
+class AskedShare(NamedTuple):
+    """A record of a partition, as a share group reads it."""
+
+    group_id: str
+    offset: int
+
+
+def encode_describe_producers(
+    version: int, partitions: Iterable[TopicPartition], share: AskedShare | None = None
+) -> bytes:
     table = tables.describe_producers
     topics = [
         table.TopicRequest(name=name, partition_indexes=[where.partition for where in some])
         for name, some in by_topic(dict.fromkeys(partitions))
     ]
-    return table.Request(topics=topics).encode(version)
+    asked = AskedShare("", 0) if share is None else share
+    return table.Request(
+        topics=topics, share_group_id=asked.group_id, share_offset=asked.offset
+    ).encode(version)
 
 
 def decode_describe_producers(

@@ -36,6 +36,8 @@ from kbroker.limits import (
 
 OPENS: Final = 0
 CLOSES: Final = -1
+# Why a session has ended.
+CLOSED, DISCONNECTED, REPLACED = ENDS = "closed", "disconnected", "replaced"
 _EPOCH_MAX: Final = 2**31 - 1
 
 
@@ -100,9 +102,20 @@ class ShareSessions:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._by_group: Counter[str] = Counter()
         self._connections: dict[str, _Connection] = {}
+        self._ended = dict.fromkeys(ENDS, 0)
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def places(self) -> int:
+        """Partitions of all of them."""
+        return self._places
+
+    def ended(self) -> dict[str, int]:
+        """How many have ended, by the cause."""
+        with self._lock:
+            return dict(self._ended)
 
     def open(self, group_id: str, member_id: str, connection: str) -> Opened:
         """Epoch 0. KafkaError: there are too many."""
@@ -115,7 +128,7 @@ class ShareSessions:
             if is_full:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
             if replaced is not None:
-                self._remove(replaced)
+                self._remove(replaced, REPLACED)
                 number = replaced.number
             else:
                 number = self._numbers = self._numbers + 1
@@ -188,7 +201,7 @@ class ShareSessions:
     def close(self, session: ShareSession) -> bool:
         """It has ended; False where it had ended before."""
         with self._lock:
-            return self._remove(session)
+            return self._remove(session, CLOSED)
 
     def close_connection(self, connection: str) -> list[ShareSession]:
         """The sessions that have ended with it."""
@@ -196,18 +209,26 @@ class ShareSessions:
             here = self._connections.get(connection)
             if here is None:
                 return []
-            ended = [each for each in list(here.sessions.values()) if self._remove(each)]
+            every = list(here.sessions.values())
+            ended = [each for each in every if self._remove(each, DISCONNECTED)]
             del self._connections[connection]
             return ended
+
+    def numbered(self, number: int) -> ShareSession | None:
+        """The session with this number, if it lives. Looks at all of them."""
+        with self._lock:
+            every = self._sessions.values()
+            return next((each for each in every if each.number == number), None)
 
     def lives(self, session: ShareSession) -> bool:
         return self._sessions.get((session.group_id, session.member_id)) is session
 
-    def _remove(self, session: ShareSession) -> bool:
+    def _remove(self, session: ShareSession, cause: str) -> bool:
         key = (session.group_id, session.member_id)
         if self._sessions.get(key) is not session:
             return False
         del self._sessions[key]
+        self._ended[cause] += 1
         self._by_group[session.group_id] -= 1
         if not self._by_group[session.group_id]:
             del self._by_group[session.group_id]

@@ -1,0 +1,83 @@
+"""`kbroker share explain`: one record of a share group, from its leader and from the log."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kbroker.cli.main import main
+from kbroker.testing import Broker
+from tests.support.share_client import ShareClient, acquired, codes
+from tests.system.test_share_fetch import OVERRIDES, initialize
+
+ACCEPT, RELEASE = 1, 2
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(OVERRIDES, topics={"orders": 1}) as broker:
+        yield broker
+
+
+def test_a_record_from_its_delivery_to_its_end(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> tuple[int, str, str]:
+        status = main(["share", "explain", *words, "-b", broker.bootstrap])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    def explain(offset: int) -> Any:
+        status, out, err = run("g", f"orders/0/{offset}", "-o", "json")
+        assert (status, err) == (0, ""), (out, err)
+        return json.loads(out)
+
+    status, _, err = run("g", "orders/0/0")
+    assert status == 1
+    assert err.startswith("error: GROUP_ID_NOT_FOUND (69): no log has share group 'g'")
+    with ShareClient(broker.bootstrap) as client:
+        client.raise_share_version()
+        topic_id = client.topic_id("orders")
+        initialize(client, topic_id)
+        assert explain(7)["verdict"] == "not there yet: consumers can read up to 0"
+        assert acquired(client.fetch(topic_id, wait_ms=0)) == []
+        given: list[Any] = []
+        for _ in range(100):
+            client.produce("orders", 3)
+            given = acquired(client.fetch(wait_ms=200))
+            if given:
+                break
+            threading.Event().wait(0.01)  # until the start is written
+        first = given[0][0]
+        found = explain(first)
+        assert (found["state"], found["delivery_count"], found["deliveries_max"]) == (
+            "acquired", 1, 5,
+        )  # fmt: skip
+        assert found["member"] == "m"
+        assert found["connection"].startswith("127.0.0.1")
+        assert 0 < found["lock_left_ms"] <= 30_000
+        assert found["verdict"].startswith("with m, which has to acknowledge it within ")
+        assert found["window"]["in_flight"] == 3
+        assert [each["event"] for each in found["history"]] == ["state begins", "start found"]
+        answer = client.acknowledge(topic_id, (first, first, [RELEASE]))
+        assert codes(answer) == [0]
+        found = explain(first)
+        assert found["verdict"] == (
+            "available: delivered 1 of 5 times; the next fetch of a member gets it"
+        )
+        assert found["history"][-1]["event"] == "available again"
+        client.fetch(wait_ms=0)
+        assert codes(client.acknowledge(topic_id, (first + 1, first + 2, [ACCEPT]))) == [0]
+        held = f"acknowledged: an earlier record keeps the start at {first}"
+        assert explain(first + 1)["verdict"] == held
+        assert codes(client.acknowledge(topic_id, (first, first, [ACCEPT]))) == [0]
+        assert explain(first)["verdict"] == "done: acknowledged, delivered 2 times"
+        status, out, _ = run("g", f"orders/0/{first}")
+        assert status == 0
+        assert out.startswith(f"g  orders/0/{first}\n  state       done, says its leader\n")
+        assert "  verdict     done: acknowledged, delivered 2 times\n" in out
+        assert "acknowledged" in out.splitlines()[-1]
