@@ -1,4 +1,4 @@
-"""One record of a share-partition, as its leader has it at this moment: for `kbroker share explain`.
+"""One record of a share-partition, as its leader has it now: for `kbroker share explain`.
 
 Pure; under the lock of the share-partition.
 """

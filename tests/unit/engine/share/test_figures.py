@@ -56,7 +56,7 @@ def test_the_metrics_have_what_was_counted() -> None:
     assert led is not None
     sessions = ShareSessions(lambda: 10)
     session = sessions.open("g", "m", "c").session
-    sessions.change(session, [Place(TOPIC, 0)], [])
+    sessions.change(session, {Place(TOPIC, 0): True}, [])
     sessions.open("g", "m", "d")
     sessions.close_connection("d")
     service: Any = SimpleNamespace(
