@@ -202,7 +202,7 @@ _STRICTER: Final = (
         "warning",
         "Share groups give up records at {{ $labels.instance }}: {{ $labels.reason }}",
         "{{ $value | humanize }} records in 10 minutes were delivered as often as their groups"
-        " allow, and nobody accepted or rejected them. The log names the groups.",
+        " allow, and no member accepted or rejected them. The log names the groups.",
     ),
     Alert(
         "KbrokerControllerHangs",

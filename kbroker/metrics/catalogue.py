@@ -383,7 +383,7 @@ _SHARE_GROUPS: Final = (
     _plain("counter", "share_acquired", "kbroker_share_records_acquired_total",
            "Records that members have acquired, each as often as it was delivered.", "records"),
     _meter("share_acknowledgements", "kafka_server_ShareGroupMetrics_RecordAcknowledgementsPerSec",
-           "Records that members have acknowledged, by what they say of them.", "records/s",
+           "Records that members have acknowledged, by the type.", "records/s",
            ("ackType",), "Kafka counts a type that a client sends for many records once, and does"
            " not count gaps."),
     _plain("counter", "share_archived", "kbroker_share_records_archived_total",

@@ -21,7 +21,7 @@ class Described(NamedTuple):
     """`first_offset` to `last_offset`: the offsets around it with the same state."""
 
     start: int
-    end: int  # of what was handed out; below the start: nothing is in flight
+    end: int  # the last offset that was handed out; below the start: none is in flight
     state: int
     first_offset: int
     last_offset: int

@@ -74,7 +74,7 @@ class Write(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Offsets, by what has happened to them; for those that were archived, the first ones, too."""
+    """Offsets by event; for those that were archived, the first ones, too."""
 
     records: Counter[Event]
     archived: Counter[Event]

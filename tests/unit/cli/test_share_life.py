@@ -54,7 +54,7 @@ def test_a_record_that_was_released_and_then_acknowledged() -> None:
     assert (found.start, found.state, found.delivery_count) == (9, ACKNOWLEDGED, 2)
 
 
-def test_a_snapshot_repeats_what_is_known_and_is_no_step() -> None:
+def test_a_snapshot_of_the_same_state_is_no_step() -> None:
     batch = StateBatch(7, 7, AVAILABLE, 1)
     found = life(
         7, (KEY, snapshot(3)), (KEY, update(3, batch)), (KEY, snapshot(3, batch, epoch=1)),

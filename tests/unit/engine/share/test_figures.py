@@ -33,7 +33,7 @@ def deliver(world: World, *kinds: int) -> None:
         world.persister.answer_write()
 
 
-def test_records_are_counted_by_what_happens_to_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_are_counted_by_event(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.settings = world.settings._replace(deliveries=2)
     with caplog.at_level(logging.WARNING, "kbroker.share"):
@@ -49,7 +49,7 @@ def test_records_are_counted_by_what_happens_to_them(caplog: pytest.LogCaptureFi
     assert world.figures.loads.summary((0.5,)).total == 1
 
 
-def test_the_metrics_have_what_was_counted() -> None:
+def test_the_metrics_have_the_counts() -> None:
     world = World()
     deliver(world, RELEASE, REJECT)
     led = world.leaders.find(KEY)
@@ -80,7 +80,7 @@ def test_the_metrics_have_what_was_counted() -> None:
 def test_without_a_member_there_are_zeros_by_the_same_labels() -> None:
     nothing: Any = SimpleNamespace(made=None, waiting=0, service=SimpleNamespace(made=None))
     for share in (None, nothing):
-        found = {**share_figures.led(share), **share_figures.counted(share)}
+        found: dict[str, Any] = {**share_figures.led(share), **share_figures.counted(share)}
         values = [value for rows in found.values() for _, value in rows if isinstance(value, int)]
         assert set(values) == {0}
     assert tuple(module.REASONS.values()) == share_figures.REASONS
