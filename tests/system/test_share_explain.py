@@ -40,7 +40,6 @@ def test_a_record_from_its_delivery_to_its_end(
     assert status == 1
     assert err.startswith("error: GROUP_ID_NOT_FOUND (69): no log has share group 'g'")
     with ShareClient(broker.bootstrap) as client:
-        client.raise_share_version()
         topic_id = client.topic_id("orders")
         initialize(client, topic_id)
         assert explain(7)["verdict"] == "not there yet: consumers can read up to 0"
