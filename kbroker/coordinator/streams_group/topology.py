@@ -278,8 +278,10 @@ def _enforce_groups(topology: TopologyImage, counts: dict[str, int], count_of: C
 def _enforce(
     names: set[str], own: Mapping[str, int], counts: dict[str, int], count_of: CountOf
 ) -> None:
-    others = {name: _count(name, counts, count_of) for name in sorted(names - own.keys())}
-    fixed = {name: own[name] for name in sorted(names & own.keys()) if own[name]}
+    # No operation of sets: it would take a look at all topics for each group.
+    in_order = sorted(names)
+    others = {name: _count(name, counts, count_of) for name in in_order if name not in own}
+    fixed = {name: own[name] for name in in_order if own.get(name)}
     free = [name for name in names if name in own and not own[name]]
     wanted = others or fixed or {name: counts[name] for name in free if name in counts}
     if (others or fixed) and len(set(wanted.values())) > 1:

@@ -160,3 +160,17 @@ def test_the_time_is_that_of_the_size(circles: bool) -> None:
     assert mistake_of(topology) is None
     assert configured(topology, {"t": 3}.get).task_counts[str(size - 1)] == 3
     assert time.process_time() - began < 10  # seconds; where it is quadratic: minutes
+
+
+def test_the_time_of_groups_is_that_of_their_size() -> None:
+    """As many co-partition groups as topics, which a client might send."""
+    size = 20_000
+    groups = tuple(CopartitionGroup((0,), (), (n,)) for n in range(size))
+    own = tuple(topic(f"r{n}") for n in range(size))
+    sinks = tuple(each.name for each in own)
+    topology = TopologyImage(
+        0, (part("0", "t", sinks=sinks), part("1", "t", repartitions=own, groups=groups))
+    )
+    began = time.process_time()
+    assert len(configured(topology, {"t": 3}.get).missing) == size
+    assert time.process_time() - began < 5  # seconds; where it is quadratic: twenty
