@@ -37,6 +37,7 @@ from kbroker.coordinator.streams_group.images import (
 from kbroker.coordinator.streams_group.reconciliation import Free, Target, is_part_of, reconciled
 from kbroker.coordinator.streams_group.topology import Configured, Status, StatusCode, mistake_of
 from kbroker.errors import ErrorCode
+from kbroker.limits import STREAMS_SUBTOPOLOGIES_MAX
 
 if TYPE_CHECKING:
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
@@ -175,7 +176,7 @@ def _topology(draft: Draft, asked: HeartbeatAsked) -> TopologyImage:
         if brought is None:
             # Its record was lost: a member that joins brings it again.
             raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, "The topology of the group is not known.")
-        wrong = mistake_of(brought)
+        wrong = _too_large(brought) or mistake_of(brought)
         if wrong is not None:
             raise Refused(ErrorCode.STREAMS_INVALID_TOPOLOGY, wrong)
         draft.put(Kind.TOPOLOGY, "", brought)
@@ -183,6 +184,13 @@ def _topology(draft: Draft, asked: HeartbeatAsked) -> TopologyImage:
     if brought is not None and brought.epoch >= known.epoch and brought != known:
         raise Refused(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
     return known
+
+
+def _too_large(topology: TopologyImage) -> str | None:
+    count = len(topology.subtopologies)
+    if count <= STREAMS_SUBTOPOLOGIES_MAX:
+        return None
+    return f"The topology has {count} subtopologies. {STREAMS_SUBTOPOLOGIES_MAX} are allowed."
 
 
 def _check_tasks(owned: TaskSet, configured: Configured) -> None:

@@ -21,6 +21,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from kbroker.coordinator.streams_group.images import InternalTopic, Subtopology, TopologyImage
+from kbroker.limits import STREAMS_TASKS_MAX
 
 # The number of a topic's partitions; None: there is no such topic.
 CountOf = Callable[[str], int | None]
@@ -142,6 +143,7 @@ def configured(topology: TopologyImage, count_of: CountOf) -> Configured:
             task_counts[part.subtopology_id] = tasks
             for topic in _own_changelogs(part):
                 counts[topic.name] = tasks
+        _check_tasks(sum(task_counts.values()))
         missing = _missing(topology, counts, count_of)
     except _Wrong as wrong:
         return Configured({}, {}, (), wrong.status)
@@ -150,6 +152,15 @@ def configured(topology: TopologyImage, count_of: CountOf) -> Configured:
         words = f"Internal topics are missing: {in_words([each.name for each in missing])}"
         problem = Status(StatusCode.MISSING_INTERNAL_TOPICS, words)
     return Configured(task_counts, counts, missing, problem)
+
+
+def _check_tasks(tasks: int) -> None:
+    if tasks > STREAMS_TASKS_MAX:
+        words = (
+            f"The partitions of the topics make {tasks} tasks. A streams group has no more than"
+            f" {STREAMS_TASKS_MAX}: use topics with fewer partitions."
+        )
+        raise _Wrong(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, words)
 
 
 def _own_changelogs(part: Subtopology) -> Iterator[InternalTopic]:

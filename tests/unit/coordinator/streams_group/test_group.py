@@ -19,6 +19,7 @@ from kbroker.coordinator.streams_group.images import (
 from kbroker.coordinator.streams_group.state import StreamsGroupLabel
 from kbroker.coordinator.streams_group.topology import StatusCode
 from kbroker.errors import ErrorCode
+from kbroker.limits import STREAMS_SUBTOPOLOGIES_MAX
 from tests.unit.coordinator.consumer_group.world import topic_of
 from tests.unit.coordinator.streams_group.world import (
     EMPTY,
@@ -258,6 +259,14 @@ def test_a_topology_that_no_topics_make_right_makes_no_group(
     assert world.client("a").join(topology).code is ErrorCode.STREAMS_INVALID_TOPOLOGY
     assert len(world.gone) == 1
     assert not world.log.batches
+
+
+def test_a_topology_with_too_many_subtopologies_makes_no_group(world: World) -> None:
+    parts = tuple(part(str(n), "t") for n in range(STREAMS_SUBTOPOLOGIES_MAX + 1))
+    joined = world.client("a").join(SIMPLE._replace(subtopologies=parts))
+    assert joined.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert not world.log.batches
+    assert world.client("a").join(SIMPLE._replace(subtopologies=parts[1:])).code is NONE
 
 
 def test_tasks_that_there_are_none_of_are_refused(world: World) -> None:

@@ -102,6 +102,16 @@ def test_an_existing_topic_has_another_number() -> None:
     assert "expected 3, found 2" in found.problem.detail
 
 
+def test_a_group_has_no_more_tasks_than_there_may_be() -> None:
+    parts = [part(str(n), "t") for n in range(100)]
+    assert sum(of({"t": 1_000}, *parts).task_counts.values()) == 100_000
+    found = of({"t": 1_001}, *parts)
+    assert (found.task_counts, found.missing) == ({}, ())
+    assert found.problem is not None
+    assert found.problem.code is StatusCode.INCORRECTLY_PARTITIONED_TOPICS
+    assert "100100 tasks" in found.problem.detail
+
+
 def test_few_of_many_missing_topics_are_named() -> None:
     found = of({}, part("0", *(f"t{n}" for n in range(9))))
     assert found.problem is not None
