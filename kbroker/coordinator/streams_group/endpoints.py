@@ -2,11 +2,13 @@
 
 A member that has an endpoint is in it with the partitions of all topics that its tasks read. The
 table has an epoch, which a member repeats; it is sent to those that have another one. It is in
-memory only, and begins again with each load of the group. Pure functions; any thread.
+memory only, and begins again with each load of the group. The group keeps it until a member, its
+tasks or a topic changes. Pure functions; any thread.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -43,7 +45,8 @@ def _partitions(
 ) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for subtopology_id, some in tasks.items():
+        in_order = tuple(sorted(some))
         for topic in inputs.get(subtopology_id, ()):
-            count = count_of(topic)
-            found[topic] = tuple(index for index in sorted(some) if index < count)
+            # Most topics have them all, and share one list.
+            found[topic] = in_order[: bisect_left(in_order, count_of(topic))]
     return {topic: indexes for topic, indexes in found.items() if indexes}

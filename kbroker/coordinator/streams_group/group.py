@@ -10,7 +10,7 @@ Any thread; the group's lock is taken here and held for no write, answer or ques
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -36,6 +36,7 @@ from kbroker.coordinator.streams_group.assignor import Parts, Worker, assign
 from kbroker.coordinator.streams_group.endpoints import endpoints_of
 from kbroker.coordinator.streams_group.images import (
     InternalTopic,
+    Kind,
     Pairs,
     TaskSet,
     TopologyImage,
@@ -43,6 +44,7 @@ from kbroker.coordinator.streams_group.images import (
 from kbroker.coordinator.streams_group.messages import (
     DescribedMember,
     Description,
+    EndpointPartitions,
     HeartbeatDone,
     StreamsAnswer,
 )
@@ -58,6 +60,7 @@ from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.config.group_settings import StreamsSettings
+    from kbroker.coordinator.consumer_group.drafts import AnyChange
     from kbroker.coordinator.consumer_group.settings import Settings
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
     from kbroker.coordinator.group.images import GroupImage as ClassicImage
@@ -82,6 +85,10 @@ _NO_GENERATION: Final = -1
 # Of the endpoints' table before any member has an endpoint.
 _NO_ENDPOINTS: Final = 0
 
+# A change of these may change the table.
+_OF_ENDPOINTS: Final = (Kind.MEMBER, Kind.CURRENT, Kind.TOPOLOGY)
+
+Endpoints = tuple[EndpointPartitions, ...]
 Targets = Mapping[str, TaskSet]
 
 
@@ -115,8 +122,8 @@ class StreamsGroup(StreamsSteps):
     """See the module."""
 
     __slots__ = (
-        "_assigner", "_changed_ms", "_configured", "_endpoint_epoch", "_first_target",
-        "_joined_ms", "_own", "_shut_down_by", "_waiting",
+        "_assigner", "_changed_ms", "_configured", "_endpoint_epoch", "_endpoints",
+        "_first_target", "_joined_ms", "_own", "_shut_down_by", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -134,6 +141,7 @@ class StreamsGroup(StreamsSteps):
         self._assigner = Assigner(around.clock, self._compute_beside, compute)
         self._configured: tuple[TopologyImage, TopicsSeen, Configured] | None = None
         self._endpoint_epoch = _NO_ENDPOINTS
+        self._endpoints: tuple[TopicsSeen, Endpoints] | None = None
         self._shut_down_by: str | None = None  # the member that has asked for it
         self._waiting = False  # the first target waits for more members
         self._first_target = Deadline(around.call_later, self._first_target_timer)
@@ -206,7 +214,7 @@ class StreamsGroup(StreamsSteps):
             self._shut_down_by = asked.member_id
         if outcome.tasks is not None and not is_new_group:
             self._endpoints_change(asked.member_id)
-        beside.done = self._done(asked, outcome, topics)
+        beside.done = self._done(asked, draft, outcome, topics)
         return HeartbeatAnswer(
             member_id=asked.member_id,
             epoch=outcome.epoch,
@@ -219,12 +227,11 @@ class StreamsGroup(StreamsSteps):
             self._endpoint_epoch += 1
 
     def _done(
-        self, asked: HeartbeatAsked, outcome: decisions.Outcome, topics: TopicsSeen
+        self, asked: HeartbeatAsked, draft: Draft, outcome: decisions.Outcome, topics: TopicsSeen
     ) -> HeartbeatDone:
-        state = self._state
         endpoints = None
-        if asked.endpoint_epoch != self._endpoint_epoch and state.topology is not None:
-            endpoints = endpoints_of(state, state.topology, lambda name: topics.count_of(name) or 0)
+        if asked.endpoint_epoch != self._endpoint_epoch:
+            endpoints = self._endpoints_now(draft.changes, topics)
         statuses = outcome.statuses
         if self._shut_down_by is not None:
             words = (
@@ -235,6 +242,27 @@ class StreamsGroup(StreamsSteps):
         return HeartbeatDone(
             outcome.tasks, statuses, self._endpoint_epoch, endpoints, outcome.configured.missing
         )
+
+    def _endpoints_now(
+        self, changes: Sequence[AnyChange], topics: TopicsSeen
+    ) -> Endpoints | None:
+        """`changes`: those of the step. They may be taken back, so nothing is kept with them."""
+        state, known = self._state, self._endpoints
+        if state.topology is None:
+            return None
+        is_as_before = not _changes_endpoints(changes)
+        if is_as_before and known is not None and topics.is_same(known[0]):
+            return known[1]
+        found = endpoints_of(state, state.topology, lambda name: topics.count_of(name) or 0)
+        if is_as_before:
+            self._endpoints = topics, found
+        return found
+
+    def _follow(self, changes: Iterable[AnyChange]) -> None:
+        changes = tuple(changes)
+        if _changes_endpoints(changes):
+            self._endpoints = None
+        super()._follow(changes)
 
     def _left(self, asked: HeartbeatAsked, draft: Draft) -> HeartbeatAnswer:
         if not self._state.exists:
@@ -497,6 +525,10 @@ def _answer_of(found: HeartbeatAnswer, beside: _Beside | None) -> StreamsAnswer:
         found.interval_ms,
         None if found.code or beside is None else beside.done,
     )
+
+
+def _changes_endpoints(changes: Iterable[AnyChange]) -> bool:
+    return any(each.kind in _OF_ENDPOINTS for each in changes)
 
 
 def _not_found(group_id: str) -> Refused:

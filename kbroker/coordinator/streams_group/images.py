@@ -143,9 +143,9 @@ class Subtopology(NamedTuple):
     copartition_groups: tuple[CopartitionGroup, ...]
 
     def inputs(self) -> Iterator[str]:
-        """The topics that its tasks read."""
-        yield from self.sources
-        yield from (each.name for each in self.repartition_sources)
+        """The topics that its tasks read, each once."""
+        names = (*self.sources, *(each.name for each in self.repartition_sources))
+        yield from dict.fromkeys(names)
 
     def required(self) -> Iterator[str]:
         """The topics that have to be there."""

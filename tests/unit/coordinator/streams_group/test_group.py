@@ -304,6 +304,40 @@ def test_endpoints_come_with_their_partitions(world: World) -> None:
     assert known.done.endpoints is None
 
 
+def test_the_endpoints_are_found_once_until_something_changes(world: World) -> None:
+    a, b = world.client("a"), world.client("b")
+    a.endpoint = Endpoint("here", 7)
+    topology = SIMPLE._replace(subtopologies=(part("0", "t", "u", "t"),))
+    a.join(topology)
+    world.create(topic_of("u", 1))
+    a.settle()
+
+    def table() -> Any:
+        answer = a.take(world.ask(a.beats()._replace(endpoint_epoch=-1)))
+        assert answer.done is not None
+        return answer.done.endpoints
+
+    found = table()
+    assert [each.active for each in found] == [{"t": (0, 1, 2, 3), "u": (0,)}]
+    assert table() is found
+    world.create(topic_of("u", 3))
+    assert [each.active["u"] for each in table()] == [(0, 1, 2)]
+    b.endpoint = Endpoint("there", 8)
+    world.log.refuses = MOVED
+    assert world.ask(b.joins(topology)).code is MOVED
+    assert len(table()) == 1
+    world.log.refuses = NONE
+    world.ask(b.joins(topology))
+    assert [each.endpoint for each in table()] == [a.endpoint, b.endpoint]
+    a.settle()
+    assert [each.active.get("t") for each in table()] == [(0, 1), None]
+
+
+def test_a_subtopology_reads_a_topic_once_however_often_it_is_listed() -> None:
+    again = part("0", "t", "t", repartitions=(HALF, HALF))
+    assert list(again.inputs()) == ["t", "half"]
+
+
 def test_a_failover_has_all_that_was_answered(world: World) -> None:
     a, b = world.client("a"), world.client("b")
     a.join()
