@@ -322,20 +322,26 @@ def commit_error(
     stale = ErrorCode.ILLEGAL_GENERATION if in_transaction else ErrorCode.STALE_MEMBER_EPOCH
     if epoch > current.epoch or epoch < 0 or state.topology is None:
         return stale
-    readers: dict[str, list[str]] = {}
-    for part in state.topology.subtopologies:
-        for name in part.inputs():
-            readers.setdefault(name, []).append(part.subtopology_id)
+    left: dict[str, set[int]] = {}
     for topic, index in partitions():
-        since = [
-            held.active.get(id_, {}).get(index)
-            for id_ in readers.get(topic, ())
-            for held in (current.assigned, current.revoking)
-        ]
-        given = [each for each in since if each is not None]
-        if not given or min(given) > epoch:
-            return stale
-    return none
+        left.setdefault(topic, set()).add(index)
+    had = _had(current, epoch)
+    for part in state.topology.subtopologies:
+        indexes = had.get(part.subtopology_id)
+        for topic in part.inputs() if indexes else ():
+            if left.get(topic):
+                left[topic] = left[topic] - indexes
+    return stale if any(left.values()) else none
+
+
+def _had(current: CurrentImage, epoch: int) -> dict[str, set[int]]:
+    """The active tasks that a member has, and had in this epoch."""
+    found: dict[str, set[int]] = {}
+    for held in (current.assigned, current.revoking):
+        for id_, epochs in held.active.items():
+            some = (index for index, since in epochs.items() if since <= epoch)
+            found.setdefault(id_, set()).update(some)
+    return found
 
 
 def fetch_error(state: StreamsGroupState, member_id: str | None, epoch: int) -> ErrorCode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -402,6 +403,19 @@ def test_offsets_are_committed_by_the_members_with_the_tasks(world: World) -> No
     assert group.fetch_error(None, -1) is group.fetch_error("a", 3) is NONE
     assert (group.fetch_error("a", 2), group.fetch_error("c", 3)) == (stale, unknown)
     assert group.readers() == (NONE, {"t"})
+
+
+def test_the_time_of_a_late_commit_is_not_that_of_all_who_read_the_topic(world: World) -> None:
+    a = world.client("a")
+    many = tuple(part(str(n), "t") for n in range(500))
+    topology = SIMPLE._replace(subtopologies=many)
+    a.join(topology)
+    world.client("b").join(topology)
+    a.settle()
+    (index, *_) = a.owned.active["7"]
+    began = time.process_time()
+    assert commit(world, "a", 2, *[index] * 20_000) is NONE
+    assert time.process_time() - began < 1  # seconds; for each of both: five
 
 
 def test_c_writes_commits_under_another_number_after_each_change(world: World) -> None:
