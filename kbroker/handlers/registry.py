@@ -489,7 +489,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(
         ApiKey.STREAMS_GROUP_HEARTBEAT,
         _late("streams_group_heartbeat"),
-        memory_factor=45,
+        memory_factor=80,
         protocol=STREAMS,
     ),
     _api(

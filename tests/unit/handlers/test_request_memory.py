@@ -30,10 +30,12 @@ SESSION: Final = Session(ANONYMOUS, "client", "PLAINTEXT", "192.0.2.7")
 def paths(record: type[Record], version: int, outer: tuple[str, ...] = ()) -> Iterator[list[str]]:
     """The way to every array of a message."""
     for name, field in record.fields.items():
-        if field.is_array and field.since <= version <= field.until:
+        if not field.since <= version <= field.until:
+            continue
+        if field.is_array:
             yield [*outer, name]
-            if field.record is not None:
-                yield from paths(field.record, version, (*outer, name))
+        if field.record is not None:
+            yield from paths(field.record, version, (*outer, name))
 
 
 def dense(record: type[Record], version: int, path: list[str]) -> Any:
@@ -49,6 +51,9 @@ def dense(record: type[Record], version: int, path: list[str]) -> Any:
     if path:
         inner = record.fields[path[0]].record
         is_text = record.fields[path[0]].kind is Kind.STRING
+        if inner is not None and not record.fields[path[0]].is_array:
+            values[path[0]] = dense(inner, version, path[1:])
+            return record(**values)
         values[path[0]] = [
             ("" if is_text else 100) if inner is None else dense(inner, version, path[1:])
             for _ in range(ITEMS if len(path) == 1 else 1)
