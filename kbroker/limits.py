@@ -251,7 +251,7 @@ GROUP_PENDING_MEMBERS_MAX: Final = 10_000
 # A new member has no id yet and cannot send heartbeats: its join is given up after this time.
 GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 # Subtopologies of a streams group. More: STREAMS_INVALID_TOPOLOGY. And its tasks, which follow from
-# the partitions of topics, too. More: it has none, and its members a status that tells why.
+# the partitions of topics, too. More: it has none, and its members a status that says why.
 STREAMS_SUBTOPOLOGIES_MAX: Final = 1_000
 STREAMS_TASKS_MAX: Final = 100_000
 

@@ -243,9 +243,7 @@ class StreamsGroup(StreamsSteps):
             outcome.tasks, statuses, self._endpoint_epoch, endpoints, outcome.configured.missing
         )
 
-    def _endpoints_now(
-        self, changes: Sequence[AnyChange], topics: TopicsSeen
-    ) -> Endpoints | None:
+    def _endpoints_now(self, changes: Sequence[AnyChange], topics: TopicsSeen) -> Endpoints | None:
         """`changes`: those of the step. They may be taken back, so nothing is kept with them."""
         state, known = self._state, self._endpoints
         if state.topology is None:
