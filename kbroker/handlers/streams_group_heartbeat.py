@@ -236,6 +236,10 @@ def _tags(tags: Iterable[table.KeyValue]) -> Pairs:
 
 
 def _answer(services: Services, call: Call[Request], answer: StreamsAnswer) -> None:
+    call.answer_made(lambda: _response(services, call, answer))
+
+
+def _response(services: Services, call: Call[Request], answer: StreamsAnswer) -> Response:
     table = messages.streams_group_heartbeat
     response = table.Response(
         error_code=answer.code,
@@ -247,7 +251,7 @@ def _answer(services: Services, call: Call[Request], answer: StreamsAnswer) -> N
     )
     if answer.done is not None:
         _tell(services, call, response, answer.done)
-    call.answer(response)
+    return response
 
 
 def _tell(services: Services, call: Call[Request], response: Response, done: HeartbeatDone) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,6 +117,21 @@ def test_the_answer_says_for_a_while_why_a_topic_cannot_be_created() -> None:
     assert status(broker) == []
     broker.elapse(KEEP_MS)
     assert not broker.services.streams_topics.failures(["store"], broker.clock.monotonic_ms())
+
+
+def test_an_answer_that_cannot_be_made_is_an_error() -> None:
+    """It may come from another thread, which has no request to answer with what it raises."""
+    broker, _ = broker_of(HeartbeatDone())
+    later: list[Callable[[StreamsAnswer], object]] = []
+    groups: Any = SimpleNamespace(heartbeat=lambda asked, answer: later.append(answer))
+    broker.services.streams_groups = lambda: groups  # type: ignore[assignment,return-value]
+    body = table.Request(
+        group_id="g", member_id="m", member_epoch=2, endpoint_information_epoch=-1
+    ).encode(0)
+    request = broker.send(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, body)
+    # The interval cannot be asked for.
+    later[0](StreamsAnswer(done=HeartbeatDone(statuses=(MISSING,), missing=(STORE,))))
+    assert answer_of(request).error_code.value == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_a_topic_that_may_not_be_described_fails_the_request() -> None:
