@@ -327,7 +327,7 @@ def commit_error(
         left.setdefault(topic, set()).add(index)
     had = _had(current, epoch)
     for part in state.topology.subtopologies:
-        indexes = had.get(part.subtopology_id)
+        indexes = had.get(part.subtopology_id, set())
         for topic in part.inputs() if indexes else ():
             if left.get(topic):
                 left[topic] = left[topic] - indexes
