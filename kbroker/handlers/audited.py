@@ -125,7 +125,8 @@ def name_subject(call: Call[Any], subject: str) -> None:
 
 
 def auto_creation(audit: AuditLog, session: Session) -> Callable[[Sequence[TopicResult]], object]:
-    """For the topics that are created since a client has named them in Metadata."""
+    """For the topics that are created since a client has named them in Metadata, or needs them in
+    a streams group."""
 
     def noted(results: Sequence[TopicResult]) -> None:
         items = [Item(f"topic:{each.name}", each.error) for each in results]

@@ -307,7 +307,13 @@ def _create(services: Services, call: Call[Request], done: HeartbeatDone) -> tup
             return _with_words(done.statuses, words)
     interval_ms = services.streams_groups().heartbeat_interval_ms(call.message.group_id)
     topics, clock = services.streams_topics, services.clock
-    topics.create(topic_creator(services), done.missing, clock, _FAILURE_INTERVALS * interval_ms)
+    noted = None
+    if services.audit is not None:
+        from kbroker.handlers.audited import auto_creation  # few have an audit log
+
+        noted = auto_creation(services.audit, call.session)
+    keep_ms = _FAILURE_INTERVALS * interval_ms
+    topics.create(topic_creator(services), done.missing, clock, keep_ms, noted)
     failures = topics.failures(names, clock.monotonic_ms())
     if not failures:
         return done.statuses

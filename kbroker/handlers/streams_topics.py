@@ -23,6 +23,7 @@ from kbroker.log_lines import LogLines
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.streams_group.images import InternalTopic
+    from kbroker.handlers.auto_topics import Noted
     from kbroker.handlers.topic_creation import TopicCreator
     from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 
@@ -44,9 +45,15 @@ class StreamsTopics:
         self._failures: dict[str, tuple[int, str]] = {}  # until when, monotonic ms; why
 
     def create(
-        self, creator: TopicCreator, topics: Iterable[InternalTopic], clock: Clock, keep_ms: int
+        self,
+        creator: TopicCreator,
+        topics: Iterable[InternalTopic],
+        clock: Clock,
+        keep_ms: int,
+        noted: Noted | None = None,
     ) -> None:
-        """Have these created; returns at once. Failures are kept for `keep_ms`."""
+        """Have these created; returns at once. Failures are kept for `keep_ms`. `noted` gets what
+        becomes of those that are not under way."""
         with self._lock:
             room = CREATIONS_MAX - len(self._under_way)
             wanted = [each for each in topics if each.name not in self._under_way][: max(0, room)]
@@ -55,7 +62,7 @@ class StreamsTopics:
         if not wanted:
             return
         try:
-            done = partial(self._created, names, clock, keep_ms)
+            done = partial(self._created, names, clock, keep_ms, noted)
             creator.create_topics([_new_topic(each) for each in wanted], False, done)
         except BaseException:
             self._forget(names)
@@ -68,7 +75,12 @@ class StreamsTopics:
             return {name: each[1] for name, each in found if each is not None and each[0] > now_ms}
 
     def _created(
-        self, names: list[str], clock: Clock, keep_ms: int, results: Sequence[TopicResult]
+        self,
+        names: list[str],
+        clock: Clock,
+        keep_ms: int,
+        noted: Noted | None,
+        results: Sequence[TopicResult],
     ) -> None:
         now_ms = clock.monotonic_ms()
         failed = [each for each in results if each.error not in _DONE]
@@ -81,6 +93,8 @@ class StreamsTopics:
             for each in failed[:CREATIONS_MAX]:
                 words = each.message or each.error.name
                 self._failures[each.name or ""] = now_ms + keep_ms, words
+        if noted is not None:
+            noted(results)
         for each in failed:
             lines.write(
                 logging.WARNING,

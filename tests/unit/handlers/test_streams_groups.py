@@ -92,6 +92,17 @@ def test_missing_topics_are_created_once() -> None:
     assert (len(topic.partitions), dict(topic.configs)) == (3, dict(STORE.configs))
 
 
+def test_topics_that_are_created_are_in_the_audit_log() -> None:
+    broker, _ = broker_of(HeartbeatDone(statuses=(MISSING,), missing=(STORE,)))
+    records: list[dict[str, Any]] = []
+    audit: Any = SimpleNamespace(note=lambda kind, make: records.append(make()))
+    broker.services.audit = audit
+    status(broker)
+    (record,) = records
+    assert (record["event"], record["outcome"]) == ("AutoCreateTopics", "done")
+    assert record["items"] == [{"resource": "topic:store"}]
+
+
 def test_the_answer_names_topics_that_the_client_may_not_create() -> None:
     broker, _ = broker_of(HeartbeatDone(statuses=(MISSING,), missing=(STORE,)))
     broker.services.authorizer = denies(Operation.CREATE, ResourceType.CLUSTER, ResourceType.TOPIC)
@@ -120,7 +131,7 @@ def test_the_answer_says_for_a_while_why_a_topic_cannot_be_created() -> None:
 
 
 def test_an_answer_that_cannot_be_made_is_an_error() -> None:
-    """It may come from another thread, which has no request to answer with what it raises."""
+    """It may be made on another thread, where an exception would be answered by nothing else."""
     broker, _ = broker_of(HeartbeatDone())
     later: list[Callable[[StreamsAnswer], object]] = []
     groups: Any = SimpleNamespace(heartbeat=lambda asked, answer: later.append(answer))
