@@ -187,9 +187,7 @@ class StreamsGroup(StreamsSteps):
         settings, own = around.settings(self.group_id), self._own(self.group_id)
         topics = around.topics.seen()
         is_new, is_new_group = asked.member_id not in state.members, not state.exists
-        if not state.members and own.initial_rebalance_delay_ms > 0 and not self._waiting:
-            self._waiting = True
-            self._first_target.set(own.initial_rebalance_delay_ms)
+        begins = not state.members and own.initial_rebalance_delay_ms > 0 and not self._waiting
         outcome = decisions.heartbeat(
             draft,
             asked,
@@ -199,10 +197,13 @@ class StreamsGroup(StreamsSteps):
                 partial(self._assign, own, settings),
                 settings.size_max,
                 _configs(own),
-                waits=self._waiting,
+                waits=self._waiting or begins,
                 look=not topics.is_same(self._seen),
             ),
         )
+        if begins:  # a heartbeat that is refused uses nothing of it up
+            self._first_target.set(own.initial_rebalance_delay_ms)
+            self._waiting = True
         self._seen = topics
         if is_new:
             self._joined_ms = around.clock.monotonic_ms()
@@ -240,8 +241,18 @@ class StreamsGroup(StreamsSteps):
             )
             statuses = (*statuses, Status(StatusCode.SHUTDOWN_APPLICATION, words))
         return HeartbeatDone(
-            outcome.tasks, statuses, self._endpoint_epoch, endpoints, outcome.configured.missing
+            outcome.tasks, statuses, self._endpoint_epoch, endpoints, self._missing(asked, outcome)
         )
+
+    def _missing(
+        self, asked: HeartbeatAsked, outcome: decisions.Outcome
+    ) -> tuple[InternalTopic, ...]:
+        """Topics that are made for this member: it has the topology that they belong to."""
+        state = self._state
+        topology, member = state.topology, state.members[asked.member_id]
+        if topology is None or member.topology_epoch != topology.epoch:
+            return ()
+        return outcome.configured.missing
 
     def _endpoints_now(self, changes: Sequence[AnyChange], topics: TopicsSeen) -> Endpoints | None:
         """`changes`: those of the step. They may be taken back, so nothing is kept with them."""
@@ -442,10 +453,13 @@ class StreamsGroup(StreamsSteps):
             return decisions.fetch_error(self._state, member_id, epoch)
 
     def readers(self) -> tuple[ErrorCode, frozenset[str] | None]:
-        """The topics that its tasks read: their offsets are not to be deleted."""
+        """The topics that its tasks read: their offsets are not to be deleted. None: any may be
+        one, since the record of the topology is lost."""
         with self.lock:
-            topology = self._state.topology if self._state.members else None
-            return _NONE, frozenset(() if topology is None else topology.inputs())
+            topology = self._state.topology
+            if not self._state.members:
+                return _NONE, frozenset()
+            return _NONE, None if topology is None else frozenset(topology.inputs())
 
     def aged(self) -> GroupAge:
         """An offset expires by its own time, unless a task reads its topic."""

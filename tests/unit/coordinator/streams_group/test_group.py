@@ -88,6 +88,24 @@ def test_the_wait_ends_while_a_group_is_being_removed() -> None:
     assert a.settle() == active(0, 1, 2, 3)
 
 
+def test_a_heartbeat_that_is_refused_leaves_the_wait_to_the_next_join() -> None:
+    world = World(delay_ms=3_000)
+    world.create(topic_of("t", 4))
+    a, b = world.client("a"), world.client("b")
+    a.join()
+    world.elapse(3_000)
+    a.settle()
+    world.ask(a.beats()._replace(epoch=-1))
+    assert world.ask(a.beats()).code is ErrorCode.UNKNOWN_MEMBER_ID
+    world.elapse(2_000)
+    b.join()
+    world.elapse(2_000)
+    b.beat()
+    assert b.statuses == [StatusCode.ASSIGNMENT_DELAYED]
+    world.elapse(1_000)
+    assert b.settle() == active(0, 1, 2, 3)
+
+
 def test_tasks_move_when_their_owner_has_given_them_up(world: World) -> None:
     a, b = world.client("a"), world.client("b")
     a.join()
@@ -241,6 +259,15 @@ def test_topologies_do_not_change(world: World) -> None:
     assert stale.join(STATEFUL).code is NONE
     assert stale.statuses == [StatusCode.STALE_TOPOLOGY]
     assert "b" not in world.group._state.members
+
+
+def test_topics_are_made_for_members_with_the_topology_of_the_group(world: World) -> None:
+    joined = world.client("a").join(STATEFUL._replace(epoch=1))
+    stale = world.client("b").join(STATEFUL)
+    assert joined.done is not None
+    assert stale.done is not None
+    assert [each.name for each in joined.done.missing] == ["store"]
+    assert stale.done.missing == ()
 
 
 @pytest.mark.parametrize(
@@ -416,6 +443,15 @@ def test_a_late_commit_takes_no_time_for_each_subtopology(world: World) -> None:
     began = time.process_time()
     assert commit(world, "a", 2, *[index] * 20_000) is NONE
     assert time.process_time() - began < 1  # seconds; else: seven
+
+
+def test_without_a_topology_no_offsets_of_members_are_deleted(world: World) -> None:
+    a = world.client("a")
+    a.join()
+    world.group._state.apply(AnyChange(Kind.TOPOLOGY, "", None))
+    assert world.group.readers() == (NONE, None)
+    world.ask(a.beats()._replace(epoch=-1))
+    assert world.group.readers() == (NONE, frozenset())
 
 
 def test_c_writes_commits_under_another_number_after_each_change(world: World) -> None:
