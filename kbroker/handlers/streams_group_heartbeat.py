@@ -161,6 +161,8 @@ def _check(request: Request) -> None:
         raise _invalid(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
     if any(some is not None for some in lists.values()) and None in lists.values():
         raise _invalid("If one task-type is non-null, all must be non-null.")
+    if request.topology is not None and request.topology.epoch < 0:
+        raise _invalid(f"The topology's epoch is {request.topology.epoch}, which is below 0.")
     if request.member_epoch != JOINS_EPOCH and request.topology is not None:
         raise _invalid("Topology can only be provided when (re-)joining.")
     for part in lists.values():

@@ -158,6 +158,18 @@ def test_a_topic_that_may_not_be_described_fails_the_request() -> None:
     assert not groups.asked
 
 
+def test_a_topology_of_an_epoch_below_0_is_refused() -> None:
+    broker, groups = broker_of(HeartbeatDone(tasks=TaskSet()))
+    how = {"member_epoch": 0, "rebalance_timeout_ms": 5, "process_id": "p"}
+    none = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+    codes = [
+        ask(broker, topology=table.Topology(epoch=epoch, subtopologies=[]), **how, **none)
+        for epoch in (-1, 0)
+    ]
+    assert [each.error_code.value for each in codes] == [ErrorCode.INVALID_REQUEST, 0]
+    assert len(groups.asked) == 1
+
+
 def test_a_text_that_no_record_has_room_for_is_refused() -> None:
     broker, groups = broker_of(HeartbeatDone(tasks=TaskSet()))
     request = table.Request(
