@@ -94,8 +94,10 @@ class StreamsGroups:
                 return
             if group is None:
                 code, group = self._groups.take(asked.group_id, self._new)
-        if not isinstance(group, StreamsGroup):
-            answer(StreamsAnswer(code or _NOT_FOUND, _words(asked.group_id, group is not None)))
+        if code:
+            answer(StreamsAnswer(code))
+        elif not isinstance(group, StreamsGroup):
+            answer(StreamsAnswer(_NOT_FOUND, _words(asked.group_id, group is not None)))
         elif asked.epoch < JOINS_EPOCH:
             group.part(asked, answer)
         else:

@@ -44,6 +44,7 @@ from kbroker.coordinator.streams_group.images import (
     Value,
     tasks_of,
 )
+from kbroker.coordinator.streams_group.topology import mistake_of
 from kbroker.errors import InvariantError
 from kbroker.outside_text import can_be_told
 from kbroker.protocol.messages.table import (
@@ -385,7 +386,11 @@ def _value(stored: Message) -> Value:
         case CurrentOfMemberValue():
             return _current(stored)
         case TopologyValue():
-            return TopologyImage(stored.epoch, tuple(map(_part, stored.subtopologies)))
+            topology = TopologyImage(stored.epoch, tuple(map(_part, stored.subtopologies)))
+            wrong = mistake_of(topology)
+            if wrong is not None:
+                raise RecordError(f"the topology of a streams group: {wrong}")
+            return topology
     raise InvariantError(f"a value of {type(stored).__name__}")
 
 

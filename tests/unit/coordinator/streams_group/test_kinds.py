@@ -119,6 +119,14 @@ def test_requests_of_members_find_no_group_of_theirs(world: World) -> None:
     assert world.streams.describe(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_a_group_that_cannot_be_made_now_is_not_missing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(world.coordinator), "take", lambda *_: (AWAY, None))
+    answer = world.beat("a")
+    assert (answer.code, answer.message) == (AWAY, None)
+
+
 def test_an_empty_streams_group_makes_room_for_a_classic_one(world: World) -> None:
     world.beat("a")
     assert world.beat("a", -1).code is NONE

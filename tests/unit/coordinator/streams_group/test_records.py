@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.coordinator.consumer_group.drafts import AnyChange
 from kbroker.coordinator.consumer_group.images import TargetEpoch
 from kbroker.coordinator.consumer_group.states import MemberState
 from kbroker.coordinator.group.group_records import RecordError
@@ -19,6 +20,7 @@ from kbroker.coordinator.streams_group.images import (
     GroupImage,
     HeldTasks,
     InternalTopic,
+    Kind,
     MemberImage,
     Subtopology,
     TaskSet,
@@ -111,7 +113,7 @@ def test_records_of_kafka_are_read_and_written_alike(key: str, value: str, said:
 
 def test_a_whole_topology_comes_back() -> None:
     group = CopartitionGroup((0,), (), (0,))
-    whole = Subtopology("0", ("a", "b"), (), (STORE,), ("s",), (HALF,), (group,))
+    whole = Subtopology("0", ("a", "b"), (), (STORE,), ("s", HALF.name), (HALF,), (group,))
     change = change_of(
         decode_key(bytes.fromhex(KAFKA[1][0])),  # type: ignore[arg-type]
         bytes.fromhex(KAFKA[1][1]),
@@ -120,6 +122,16 @@ def test_a_whole_topology_comes_back() -> None:
     found = decode_key(key)
     assert found is not None
     assert change_of(found, value).value == change.value
+
+
+def test_a_topology_that_no_topics_make_right_cannot_be_read() -> None:
+    alone = part("0", repartitions=(HALF,), sinks=("half",))
+    change = AnyChange(Kind.TOPOLOGY, "", TopologyImage(0, (alone,)))
+    key, value = record_of("g", change)
+    found = decode_key(key)
+    assert found is not None
+    with pytest.raises(RecordError, match="loops"):
+        change_of(found, value)
 
 
 def test_keys_of_other_groups_are_none() -> None:
