@@ -176,6 +176,7 @@ class RecordSteps(Generic[S]):
         draft = self._draft()
         try:
             found = decide(draft) or HeartbeatAnswer()
+            writes = [Write(*part) for part in self._parts(draft)] if draft.changes else []
         except Refused as refused:
             draft.take_back()
             self._answer_later(answer, HeartbeatAnswer(refused.code, refused.message))
@@ -188,16 +189,20 @@ class RecordSteps(Generic[S]):
             self._answer_later(answer, HeartbeatAnswer(FAILED))
             self._forget_if_bare()
             return
-        self._decided(draft, found, answer)
+        self._decided(draft, writes, found, answer)
 
     def _step_begins(self) -> None:
         """Something is about to be decided."""
 
     def _decided(
-        self, draft: DraftOf[S], found: HeartbeatAnswer, answer: AnswerHeartbeat | None
+        self,
+        draft: DraftOf[S],
+        writes: Sequence[Write],
+        found: HeartbeatAnswer,
+        answer: AnswerHeartbeat | None,
     ) -> None:
-        if draft.changes:
-            *before, last = [Write(*part) for part in self._parts(draft)]
+        if writes:
+            *before, last = writes
             self._unwritten.extend((*before, last))
             self._follow(draft.changes)
             for write in before:

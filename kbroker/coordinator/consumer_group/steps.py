@@ -183,10 +183,14 @@ class Steps(RecordSteps[GroupState]):
         self._becomes = None
 
     def _decided(
-        self, draft: DraftOf[GroupState], found: HeartbeatAnswer, answer: AnswerHeartbeat | None
+        self,
+        draft: DraftOf[GroupState],
+        writes: Sequence[Write],
+        found: HeartbeatAnswer,
+        answer: AnswerHeartbeat | None,
     ) -> None:
         if self._becomes is None:
-            super()._decided(draft, found, answer)
+            super()._decided(draft, writes, found, answer)
             return
         # Until its record is in the log nothing else is decided, and then all is of that group.
         self._deleting = self._turning = True

@@ -201,14 +201,9 @@ class StreamsGroup(StreamsSteps):
                 look=not topics.is_same(self._seen),
             ),
         )
-        if begins:  # a heartbeat that is refused uses nothing of it up
-            self._first_target.set(own.initial_rebalance_delay_ms)
-            self._waiting = True
         self._seen = topics
         if is_new:
             self._joined_ms = around.clock.monotonic_ms()
-        self._timers.renew(asked.member_id, settings.session_timeout_ms)
-        self._session_begun(asked.member_id)
         if draft.changes:
             self._changed_ms = around.clock.monotonic_ms()
         if asked.shuts_down:
@@ -216,11 +211,18 @@ class StreamsGroup(StreamsSteps):
         if outcome.tasks is not None and not is_new_group:
             self._endpoints_change(asked.member_id)
         beside.done = self._done(asked, draft, outcome, topics)
-        return HeartbeatAnswer(
+        answer = HeartbeatAnswer(
             member_id=asked.member_id,
             epoch=outcome.epoch,
             interval_ms=self._interval_ms(settings, outcome.configured),
         )
+        # Last of all: a heartbeat that is refused, or fails, begins no time.
+        if begins:
+            self._first_target.set(own.initial_rebalance_delay_ms)
+            self._waiting = True
+        self._timers.renew(asked.member_id, settings.session_timeout_ms)
+        self._session_begun(asked.member_id)
+        return answer
 
     def _endpoints_change(self, member_id: str) -> None:
         """Those of a new group are in its first answer; as in Apache Kafka they have epoch 0."""

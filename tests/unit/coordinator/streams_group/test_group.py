@@ -389,6 +389,32 @@ def test_a_write_that_is_refused_changes_nothing(world: World) -> None:
     assert a.settle() == active(0, 1, 2, 3)
 
 
+def test_a_draft_that_cannot_be_parted_is_taken_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = world.client("a")
+    a.join()
+    before = world.group._state.values()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.group), "_bytes_of", lambda *_: 1 // 0)
+        assert world.client("b").join().code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.group._state.values() == before
+    assert a.settle() == active(0, 1, 2, 3)
+
+
+def test_a_heartbeat_that_fails_begins_no_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = world.client("a")
+    a.join()
+    world.elapse(44_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.group), "_interval_ms", lambda *_: 1 // 0)
+        assert world.ask(a.beats()).code is ErrorCode.UNKNOWN_SERVER_ERROR
+    world.elapse(2_000)
+    assert world.group.is_empty
+
+
 def test_an_answer_waits_for_the_followers(world: World) -> None:
     world.log.holds = True
     answer = world.begin(world.client("a").joins())
