@@ -160,8 +160,8 @@ def test_a_topic_that_may_not_be_described_fails_the_request() -> None:
 
 def test_a_topology_of_an_epoch_below_0_is_refused() -> None:
     broker, groups = broker_of(HeartbeatDone(tasks=TaskSet()))
-    how = {"member_epoch": 0, "rebalance_timeout_ms": 5, "process_id": "p"}
-    none = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+    how: dict[str, Any] = {"member_epoch": 0, "rebalance_timeout_ms": 5, "process_id": "p"}
+    none: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
     codes = [
         ask(broker, topology=table.Topology(epoch=epoch, subtopologies=[]), **how, **none)
         for epoch in (-1, 0)
