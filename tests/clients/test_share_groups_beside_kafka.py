@@ -42,10 +42,7 @@ class Side(NamedTuple):
 
 @pytest.fixture(scope="module")
 def sides() -> Iterator[list[Side]]:
-    ours = PlainBroker({**SETTINGS, "unstable.feature.versions.enable": True})
-    with KafkaBroker(SETTINGS) as kafka, ours:
-        with ShareClient(ours.bootstrap) as client:
-            client.raise_share_version()
+    with KafkaBroker(SETTINGS) as kafka, PlainBroker(SETTINGS) as ours:
         yield [Side(each, prepare(each)) for each in (kafka.bootstrap, ours.bootstrap)]
 
 

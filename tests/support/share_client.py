@@ -214,7 +214,7 @@ class ShareMember:
 
     def join(self, *topics: str) -> None:
         """All partitions of these are its own then."""
-        self.beat(*topics)
+        eventually(lambda: self.beat(*topics).error_code == 0, "the coordinator takes a member")
 
         def has_them() -> bool:
             assignment = self.beat().assignment

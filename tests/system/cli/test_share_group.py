@@ -15,14 +15,11 @@ from kbroker.types import ApiKey
 from tests.support.share_client import ShareClient, ShareMember
 from tests.unit.net.harness import eventually
 
-OVERRIDES = {"unstable.feature.versions.enable": "true"}
-
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(OVERRIDES, topics={"orders": 2}) as broker:
+    with Broker(topics={"orders": 2}) as broker:
         with ShareClient(broker.bootstrap) as client:
-            client.raise_share_version()
             for partition in range(2):
                 client.produce("orders", 10, partition)
             eventually(client.is_coordinated, "groups have a coordinator")
