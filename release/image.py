@@ -178,6 +178,7 @@ def own_files() -> Files:
         f"usr/bin/{NAME}": file(_START, PROGRAM_MODE),
         # Of the user, and of group 0, to which every user of OpenShift belongs.
         DATA.lstrip("/"): directory(0o770, USER, 0),
+        "var/lib/kafka/data": directory(0o770, USER, 0),  # the volume of Apache Kafka's image
         f"etc/{NAME}/secure": directory(0o770, USER, 0),  # for `kbroker secure init`
         **{f"etc/{NAME}/{each}": file((TREE / "deploy" / each).read_bytes()) for each in SETTINGS},
     }

@@ -84,8 +84,8 @@ def with_overrides(
         after, some = _layer(config, source, values)
         if any(map(_of_sasl, values)) and (trouble := sasl_trouble(after)) is not None:
             others = {name: text for name, text in values.items() if not _of_sasl(name)}
-            after, some = config.with_layer(source, others, _ORIGIN)
-            some.append(trouble)
+            after, some = _layer(config, source, others)
+            some = [*some, trouble]
         config = after
         errors += some
     return config, errors

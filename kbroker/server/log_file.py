@@ -45,15 +45,15 @@ class LogFile(logging.StreamHandler[TextIOWrapper]):
             self.release()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not self._is_the_file():
-            self._reopen_locked()
+        if not self._is_the_file() and not self._reopen_locked():
+            self.handleError(record)  # the old file has no name that an operator would look for
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """To standard error; without the traceback that logging would print for each line."""
         try:
             sys.stderr.write(f"{self.format(record)}\n")
-        except (OSError, ValueError):
+        except Exception:  # a record whose arguments do not fit its text, or no standard error
             pass
 
     def close(self) -> None:

@@ -70,8 +70,8 @@ class EndSignal:
                 logger.info("SIGHUP: topics and settings are read again")
                 reload()
             elif number is signal.SIGUSR1:
+                logger.info("SIGUSR1: the file of the log is opened again, if there is one")
                 reopen()
-                logger.info("SIGUSR1: the log is written to the file of its name")
             elif number in _GO_ON:
                 logger.info("%s has no meaning here", number.name)
         for each in _GO_ON:
