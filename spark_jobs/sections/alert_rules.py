@@ -80,6 +80,7 @@ NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerUncleanElections": "no rate of late in samples; Several brokers counts them",
     "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
     "KbrokerStepFailures": "samples do not count what raised",
+    "KbrokerShareRecordsGivenUp": "samples do not count records of share groups",
     "KbrokerCertificateExpires": "samples do not hold the dates of certificates",
     "KbrokerCertificateExpired": "samples do not hold the dates of certificates",
 }

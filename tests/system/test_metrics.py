@@ -33,6 +33,8 @@ SECURED = {
     "certificate_expiries", "authentications", "authentications_failed", "reauthentications",
     "reauthentications_failed",
 }  # fmt: skip
+# Only where a share group reads a partition.
+OF_SHARE_PARTITIONS = {"share_in_flight", "share_in_flight_ranges"}
 # A topic of more partitions than may be made at once is made, and its client waits.
 MUTATIONS = 11
 QUOTAS = (
@@ -97,7 +99,7 @@ def commit(broker: Broker, group_id: str, topic: str, offset: int) -> None:
 
 
 def expected(broker: Broker) -> list[Metric]:
-    absent = HELD | SECURED
+    absent = HELD | SECURED | OF_SHARE_PARTITIONS
     if not resources.disks_of([str(broker.data_dir)]):
         absent |= DISKS
     if resources.process_disk_bytes() is None:
