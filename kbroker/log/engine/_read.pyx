@@ -35,7 +35,7 @@ from kbroker.log.engine._records cimport HEADER_BYTES
 from kbroker.log.engine._segment cimport (
     SCAN_CHUNK_BYTES, Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index,
     scan_next, scan_to_offset, segment_add_reference, segment_drop_reference, segment_scan_start,
-    segment_scan_start_now)
+    segment_scan_start_now, slice_release)
 from kbroker.log.engine._storage cimport (
     HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
     log_end_locked, log_find_segment, log_has_segment, recent_find, unlock_log)
@@ -382,11 +382,11 @@ cdef int16_t log_slice(
         error = end_at_damage(found, out)
         if error == NO_ERROR and out.length > 0:
             break
+        if error != NO_ERROR:
+            slice_release(out)
+            return error
         found.segment = out.segment
         out.segment = NULL
-        if error != NO_ERROR:
-            segment_drop_reference(found.segment)
-            return error
         found.position = found.limit     # what is left of the segment is no whole batch
         error = slice_here(log, found, &offset, bound, max_bytes, whole_first, out)
     if error != NO_ERROR or out.segment == NULL:
