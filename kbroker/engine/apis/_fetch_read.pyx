@@ -142,7 +142,8 @@ cdef void _read_target(
             target.partition, target.fetch_offset, most,
             plan.read_bytes == 0 and not target.held_back,
             plan.isolation, plan.read_from, plan.patience, &target.slice, &offsets)
-        if plan.isolation == TO_LAST_STABLE and target.slice.length > 0:
+        if (target.error == NO_ERROR and plan.isolation == TO_LAST_STABLE
+                and target.slice.length > 0):
             _find_aborted(worker, plan, target, offsets.last_stable)
     elif target.error == NO_ERROR and plan.patience == WAITS_FOR_NOTHING:
         target.error = READ_WOULD_WAIT  # to return the log's offsets: rare
