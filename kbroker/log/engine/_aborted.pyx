@@ -133,8 +133,8 @@ cdef int16_t collect_from(
             got = aborted_read(index, at, entries, count - at, found.must_not_wait)
         if got < 0:
             return failed(errno)
-        if got == 0:              # it has been cut meanwhile, and the log with it
-            break
+        if got == 0:              # an entry that is in use is not there: it may be cut right now
+            return KAFKA_STORAGE_ERROR
         for i in range(got):
             if place.first < 0 and entries[i].last_offset >= found.offset:
                 place.first = at + i
@@ -255,7 +255,9 @@ cdef int16_t aborted_collect(
     cdef int16_t error
     list[0] = NULL
     count[0] = 0
-    if not kb_load_int(&log.has_aborted) or slice.segment == NULL:
+    if slice.segment == NULL:
+        return NO_ERROR if slice.length == 0 else KAFKA_STORAGE_ERROR
+    if not kb_load_int(&log.has_aborted):
         return NO_ERROR
     found.arena = arena
     found.list = NULL

@@ -62,8 +62,9 @@ cdef int aborted_reset(AbortedIndex* index, const char* path) noexcept nogil
 cdef int aborted_spoil(AbortedIndex* index) noexcept nogil
 cdef int aborted_sync(const AbortedIndex* index) noexcept nogil
 
-# Reads entries from number `at` on, as many as `room`, or less: how many, -1 and an errno. Needs
-# no lock. EAGAIN: it would wait for the disk, and must not.
+# Reads entries from number `at` on, as many as `room`, or less: how many, -1 and an errno. 0: the
+# file ends there. Needs no lock. EAGAIN: it would wait for the disk, and must not; EIO: what was
+# read is no entry.
 cdef int32_t aborted_read(
     const AbortedIndex* index, int32_t at, AbortedEntry* entries, int32_t room, int must_not_wait
 ) noexcept nogil

@@ -10,6 +10,7 @@ the recovery, which writes the index of each segment that it reads anew. The fil
 as its segment, so that a reader needs neither its name nor the lock. No GIL.
 """
 
+from libc cimport errno as number_of
 from libc.errno cimport EINTR, EIO, ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -114,16 +115,22 @@ cdef int aborted_take_back(const AbortedIndex* index) noexcept nogil:
 cdef int32_t read_bytes(
     const AbortedIndex* index, int32_t at, uint8_t* data, int32_t room, int must_not_wait
 ) noexcept nogil:
-    # As aborted_read().
+    # As aborted_read(). A read that must not wait ends before the first page that is not in memory,
+    # often within an entry: the rest of a first entry is asked for again, which tells why.
     cdef int64_t (*pread)(int, void*, size_t, int64_t) noexcept nogil
-    cdef int64_t got = -1
+    cdef int64_t wanted = <int64_t>min(room, <int32_t>READ_AT_ONCE) * ABORTED_ENTRY_BYTES
+    cdef int64_t done = 0, got
     pread = files.pread_now if must_not_wait else files.pread
-    while got < 0:
-        got = pread(index.fd, data, <size_t>min(room, <int32_t>READ_AT_ONCE) * ABORTED_ENTRY_BYTES,
-                    <int64_t>at * ABORTED_ENTRY_BYTES)
-        if got < 0 and errno != EINTR:
+    while done < ABORTED_ENTRY_BYTES:
+        got = pread(index.fd, data + done, <size_t>(wanted - done),
+                    <int64_t>at * ABORTED_ENTRY_BYTES + done)
+        if got == 0:
+            break
+        if got > 0:
+            done += got
+        elif errno != EINTR:
             return -1
-    return <int32_t>(got / ABORTED_ENTRY_BYTES)
+    return <int32_t>(done / ABORTED_ENTRY_BYTES)
 
 
 cdef void decode(const uint8_t* at, AbortedEntry* entry) noexcept nogil:
@@ -133,22 +140,24 @@ cdef void decode(const uint8_t* at, AbortedEntry* entry) noexcept nogil:
     entry.last_stable = get_i64(at + 26)
 
 
-cdef int32_t aborted_read(
-    const AbortedIndex* index, int32_t at, AbortedEntry* entries, int32_t room, int must_not_wait
-) noexcept nogil:
-    cdef uint8_t data[READ_AT_ONCE * ABORTED_ENTRY_BYTES]
-    cdef int32_t got = read_bytes(index, at, data, room, must_not_wait), i
-    for i in range(got):
-        decode(data + i * ABORTED_ENTRY_BYTES, &entries[i])
-    return got
-
-
 cdef int is_next(const uint8_t* at, int64_t least, AbortedEntry* entry) noexcept nogil:
     # Whether `at` has the entry of a marker at or above the offset `least`.
     decode(at, entry)
     return (get_i16(at) == VERSION and entry.producer_id >= 0 and entry.last_offset >= least
             and 0 <= entry.first_offset < entry.last_offset
             and 0 <= entry.last_stable <= entry.last_offset + 1)
+
+
+cdef int32_t aborted_read(
+    const AbortedIndex* index, int32_t at, AbortedEntry* entries, int32_t room, int must_not_wait
+) noexcept nogil:
+    cdef uint8_t data[READ_AT_ONCE * ABORTED_ENTRY_BYTES]
+    cdef int32_t got = read_bytes(index, at, data, room, must_not_wait), i
+    for i in range(got):
+        if not is_next(data + i * ABORTED_ENTRY_BYTES, 0, &entries[i]):
+            number_of.errno = EIO
+            return -1
+    return got
 
 
 cdef int aborted_check(
