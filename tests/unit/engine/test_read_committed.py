@@ -3,13 +3,17 @@ and the events that wake them."""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 
 from kbroker.errors import ErrorCode
-from tests.support.led_log import LedLog
+from kbroker.log.opening.loader import Checkpointed
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
+from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import Record, build_batch
 from tests.unit.engine.following import LONG_MS, follow, replicated
 from tests.unit.engine.wire import (
@@ -28,6 +32,7 @@ NO_GUARD: Final = -1
 RECORD_MS: Final = Record().timestamp_ms  # no log rolls for its time
 every_version = pytest.mark.parametrize("version", FETCH_VERSIONS)
 PLAIN: Final = build_batch([b"plain"])
+STOPPED_IN_ORDER: Final = Checkpointed(clean=True)
 
 
 def write(log: LedLog, producer: int, *, epoch: int = 0, sequence: int = 0, size: int = 10) -> int:
@@ -108,6 +113,56 @@ def test_aborted_transactions_are_listed(rig: Rig, version: int) -> None:
     assert aborted(ask(rig, topic, 7, version)) == [(7, 0)]
     assert aborted(ask(rig, topic, 8, version)) == []
     assert aborted(ask(rig, topic, version=version, read_committed=False)) is None
+
+
+def from_before_a_start(rig: Rig, topic: Topic) -> None:
+    """The topic's log is opened again, as after a stop in order."""
+    (log,) = topic.logs
+    log.close()
+    again = open_led_log(
+        rig.directory / f"{topic.name}-0", topic.name, 0, topic.topic_id, {}, STOPPED_IN_ORDER
+    )
+    again.set_leadership(NODE_ID, True, 0, 1)
+    topic.logs[0] = again
+    rig.table.publish([(topic.name, topic.topic_id.bytes, False, [again])], [])
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_records_that_are_not_in_memory_come_with_the_list(rig: Rig, nth: int) -> None:
+    """Batches from before a start are looked at before they are sent. The look has to wait for the
+    disk here, and the first reads of it do not."""
+    topic = rig.create("t")
+    for producer in range(3):
+        write(topic.logs[0], producer, size=5000)
+        end(topic.logs[0], producer, committed=False)
+    from_before_a_start(rig, topic)
+    cold = Fault(("read_now",), ".log", nth=nth, times=FOREVER, error=errno.EAGAIN)
+    with FileFaults(cold):
+        got = ask(rig, topic)
+    assert aborted(got) == [(0, 0), (1, 3), (2, 6)]
+    assert got.records == topic.logs[0].read(0, 1 << 20)
+
+
+def test_an_entry_of_the_list_is_in_memory_by_half(rig: Rig) -> None:
+    """A page of the index ends within an entry, and the next page is not in memory."""
+    topic = rig.create("t")
+    for producer in range(3):
+        write(topic.logs[0], producer)
+        end(topic.logs[0], producer, committed=False)
+    half = Fault(("read_now",), ".txnindex", bytes_max=16)
+    cold = Fault(("read_now",), ".txnindex", times=FOREVER, error=errno.EAGAIN)
+    with FileFaults(half, cold):
+        got = ask(rig, topic)
+    assert aborted(got) == [(0, 0), (1, 3), (2, 6)]
+
+
+def test_without_its_entries_no_record_is_sent(rig: Rig) -> None:
+    topic = rig.create("t")
+    write(topic.logs[0], 7)
+    end(topic.logs[0], 7, committed=False)
+    os.truncate(rig.directory / "t-0" / f"{0:020d}.txnindex", 0)
+    got = ask(rig, topic)
+    assert (got.error, got.records or b"") == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
 
 
 def test_the_list_is_of_the_returned_records(rig: Rig) -> None:
