@@ -246,6 +246,12 @@ SEQUENCE_MAX: Final = 2**31 - 1
 
 # Groups of one broker, with or without members. At the bound a new one is refused.
 GROUPS_MAX: Final = 1_000_000
+# Share groups of one broker among them: they stay while they are empty. At the bound a new one is
+# refused: COORDINATOR_NOT_AVAILABLE.
+SHARE_GROUPS_MAX: Final = 10_000
+# States of share-partitions in one partition of the state topic, some 90 MB; a round may add a few
+# hundred beyond it. A new one is refused: COORDINATOR_NOT_AVAILABLE.
+SHARE_STATES_OF_PARTITION_MAX: Final = 200_000
 # Ids that were handed out and not yet joined with, per group. At the bound the group is full.
 GROUP_PENDING_MEMBERS_MAX: Final = 10_000
 # A new member has no id yet and cannot send heartbeats: its join is given up after this time.
@@ -344,6 +350,7 @@ _RELATIONS: Final = {
     "a topic's name is a string of the protocol": TOPIC_NAME_CHARS_MAX <= TEXT_BYTES_MAX,
     "a client id that is kept is one": KEPT_CLIENT_ID_CHARS_MAX <= TEXT_BYTES_MAX,
     "a request's partitions fit into an array": REQUEST_PARTITIONS_MAX <= ARRAY_ITEMS_MAX,
+    "a share group is a group": SHARE_GROUPS_MAX <= GROUPS_MAX,
     "one request names a whole session": SESSION_PARTITIONS_MAX <= REQUEST_PARTITIONS_MAX,
     "a word has a bit for each Processor": PROCESSORS_MAX <= 64,
     "a byte counts listeners, and versions": max(LISTENERS_MAX, API_VERSIONS_MAX) <= 127,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -89,6 +90,7 @@ class GroupCoordinator:
         self._incarnations = itertools.count(1)
         self._lock = threading.Lock()
         self._groups: dict[str, AnyGroup] = {}
+        self._by_kind: Counter[type] = Counter()  # how many of these there are
         self._closed = False
 
     def _settings(self) -> Settings:
@@ -386,12 +388,17 @@ class GroupCoordinator:
     def find(self, group_id: str) -> AnyGroup | None:
         return self._groups.get(group_id)
 
+    def count_of(self, kind: type) -> int:
+        """How many groups are of this class."""
+        return self._by_kind[kind]
+
     def _make(self, group_id: str, make: Callable[[str], AnyGroup]) -> AnyGroup | None:
         """The group, made if it is not there; None where there are too many."""
         with self._lock:
             group = self._groups.get(group_id)
             if group is None and len(self._groups) < limits.GROUPS_MAX:
                 group = self._groups[group_id] = make(group_id)
+                self._by_kind[type(group)] += 1
             return group
 
     def _make_owned(self, group_id: str) -> tuple[ErrorCode, AnyGroup | None]:
@@ -426,6 +433,8 @@ class GroupCoordinator:
             is_there = self._groups.get(group_id) is before
             if is_there:
                 self._groups[group_id] = after
+                self._by_kind[type(before)] -= 1
+                self._by_kind[type(after)] += 1
         if not is_there or self.state_of(group_id):
             after.unload()
             self.forget(after)
@@ -434,6 +443,9 @@ class GroupCoordinator:
         """A group as the log has it, before its partition is said to be loaded."""
         with self._lock:
             before, self._groups[group.group_id] = self._groups.get(group.group_id), group
+            self._by_kind[type(group)] += 1
+            if before is not None:
+                self._by_kind[type(before)] -= 1
         if before is not None:
             before.unload()
 
@@ -441,6 +453,7 @@ class GroupCoordinator:
         with self._lock:
             if self._groups.get(group.group_id) is group:
                 del self._groups[group.group_id]
+                self._by_kind[type(group)] -= 1
 
     def _all(self) -> list[AnyGroup]:
         with self._lock:

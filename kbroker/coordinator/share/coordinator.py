@@ -14,13 +14,14 @@ coordinator knows too.
 Nothing here waits for a log but the workers (`log/log_workers.py`): handlers and the persister
 return at once.
 
-Bound: WAITING_MAX requests for a partition of the topic; one more is answered
-COORDINATOR_NOT_AVAILABLE. Lock: one, a leaf, around the partitions, their queues and the
-dictionaries of states; a state itself is changed by its partition's round only.
+Bound: WAITING_MAX requests and SHARE_STATES_OF_PARTITION_MAX states for a partition of the topic;
+one more is answered COORDINATOR_NOT_AVAILABLE. Lock: one, a leaf, around the partitions, their
+queues and the dictionaries of states; a state itself is changed by its partition's round only.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,14 +29,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
+from kbroker import limits
 from kbroker.coordinator.share.decisions import Decision, Exists, decide
 from kbroker.coordinator.share.images import SharePartition
 from kbroker.coordinator.share.records import record_of, tombstone_of
-from kbroker.coordinator.share.requests import Asked, Done, Forget, Renew, Write, failed, full
+from kbroker.coordinator.share.requests import (
+    Asked,
+    Done,
+    Forget,
+    Initialize,
+    Renew,
+    Write,
+    failed,
+    full,
+)
 from kbroker.coordinator.share.seams import Outcome
 from kbroker.coordinator.share.state import ShareState
 from kbroker.errors import ErrorCode
 from kbroker.failures import Failures
+from kbroker.log_lines import LogLines
 from kbroker.once import once
 
 if TYPE_CHECKING:
@@ -158,6 +170,7 @@ class ShareCoordinator:
         self._exists: Final = exists
         self._on_worker: Final = on_worker
         self.failures: Final = failures or Failures("share state")
+        self._lines: Final = LogLines(logging.getLogger("kbroker.share"))
         self._lock: Final = threading.Lock()
         self._partitions: dict[int, _Partition] = {}
         self._counts = Counts()
@@ -257,6 +270,18 @@ class ShareCoordinator:
         again and then a later one, is nothing: it would take back what that has said."""
         if isinstance(asked, Write) and _is_late(asked, at.newest.get(asked.key)):
             return Decision(Outcome()), None
+        if (
+            isinstance(asked, Initialize)
+            and asked.key not in at.states
+            and len(at.states) >= limits.SHARE_STATES_OF_PARTITION_MAX
+        ):
+            self._lines.write(
+                logging.WARNING, "too many states",
+                "partition %d of the share state topic has %d states, as many as it may have: a new"
+                " one is refused; delete share groups that are not used",
+                at.index, len(at.states),
+            )  # fmt: skip
+            return Decision(failed(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE)), None
         try:
             decision = decide(
                 asked,

@@ -5,6 +5,8 @@ This file finds or makes the group in the dictionary that it shares with the gro
 (`group/coordinator.py`), and hands over to it. A group of another kind makes no room for a share
 group, and the other way round.
 
+Bound: SHARE_GROUPS_MAX, for they stay while they are empty; a new one is refused then.
+
 Made with the first share group that this broker has, or is asked for. Any thread; no lock of its
 own.
 """
@@ -15,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from kbroker import limits
 from kbroker.coordinator.consumer_group.images import JOINS_EPOCH
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer
 from kbroker.coordinator.consumer_group.quick import QuickGroups
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat
     from kbroker.coordinator.consumer_group.topics import Topics, TopicsSeen
-    from kbroker.coordinator.group.coordinator import GroupCoordinator
+    from kbroker.coordinator.group.coordinator import AnyGroup, GroupCoordinator
     from kbroker.coordinator.group.seams import HotView
     from kbroker.coordinator.group.store import OffsetsStore
     from kbroker.coordinator.share.seams import Persister
@@ -93,7 +96,7 @@ class ShareGroups:
             return
         group = self._groups.find(asked.group_id)
         if group is None and asked.epoch == JOINS_EPOCH:
-            code, group = self._groups.take(asked.group_id, self._new)
+            code, group = self._take(asked.group_id)
         if code:
             answer(HeartbeatAnswer(code))
         elif not isinstance(group, ShareGroup):
@@ -103,6 +106,12 @@ class ShareGroups:
             group.part(asked, answer)
         else:
             group.beat(asked, answer)
+
+    def _take(self, group_id: str) -> tuple[ErrorCode, AnyGroup | None]:
+        """A new group, unless there are too many."""
+        if self._groups.count_of(ShareGroup) >= limits.SHARE_GROUPS_MAX:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+        return self._groups.take(group_id, self._new)
 
     def _new(self, group_id: str) -> ShareGroup:
         return ShareGroup(
@@ -151,7 +160,7 @@ class ShareGroups:
         code = self._groups.state_of(asked.group_id)
         group = None if code else self._groups.find(asked.group_id)
         if group is None and not code and asked.starts:
-            code, group = self._groups.take(asked.group_id, self._new)
+            code, group = self._take(asked.group_id)
         if code or (group is None and not asked.starts):
             answer(Altered(code))
         elif isinstance(group, ShareGroup):

@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from kbroker import limits
 from kbroker.coordinator.share import coordinator as module
 from kbroker.coordinator.share.images import NO_COUNT, NO_EPOCH, NO_START
 from kbroker.coordinator.share.records import (
@@ -467,3 +468,18 @@ def test_replaced_records_go_when_the_followers_have_the_snapshot(world: World) 
     world.done(write(1, 4))
     run(world.coordinator.prune())
     assert world.log.begin == 1  # what was found the time before
+
+
+def test_states_of_a_partition_have_a_bound(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "SHARE_STATES_OF_PARTITION_MAX", 2)
+    world.done(Initialize(key_of(1), 5, NO_START))
+    for number in (2, 3):
+        refused = world.ask(Initialize(key_of(number), 5, NO_START))
+        assert refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(world.log.records) == 2
+    assert len([each for each in caplog.messages if "as many as it may have" in each]) == 1
+    world.done(Initialize(key_of(1), 6, 10))  # which is there
+    world.done(Delete(key_of(1)))
+    world.done(Initialize(key_of(2), 5, NO_START))

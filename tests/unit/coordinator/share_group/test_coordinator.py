@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -10,8 +11,10 @@ from kbroker import limits
 from kbroker.config import BrokerConfig
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer
 from kbroker.coordinator.consumer_group.topics import Topics
+from kbroker.coordinator.share.images import SharePartition
 from kbroker.coordinator.share_group.coordinator import ShareGroups
-from kbroker.coordinator.share_group.messages import HeartbeatAsked
+from kbroker.coordinator.share_group.images import TopicPartitions
+from kbroker.coordinator.share_group.messages import AlterAsked, Altered, HeartbeatAsked
 from kbroker.errors import ErrorCode
 from kbroker.metadata.image import ClusterImage
 from tests.unit.coordinator.consumer_group.world import Log
@@ -84,3 +87,23 @@ def test_a_group_goes_where_the_level_has_no_share_coordinators(world: World) ->
     world.coordinator.delete("g", codes.append)
     assert codes == [ErrorCode.NONE]
     assert world.coordinator.find("g") is None
+
+
+def test_share_groups_have_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of their own: groups of other kinds do not count, and those that are there go on."""
+    monkeypatch.setattr(limits, "SHARE_GROUPS_MAX", 2)
+    world.stable()
+    assert [world.beat(group_id).code for group_id in "abc"] == [
+        ErrorCode.NONE, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ]  # fmt: skip
+    assert not world.beat("a").code
+    answers: list[Altered] = []
+    starts = {SharePartition("c", UUID(int=1), 0): 5}
+    topics = {UUID(int=1): TopicPartitions("t", frozenset({0}))}
+    world.shares.alter(AlterAsked("c", topics, starts), answers.append)
+    assert [each.code for each in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    group = world.coordinator.find("a")
+    assert group is not None
+    world.coordinator.forget(group)
+    assert not world.beat("c").code
+    assert world.beat("a").code is ErrorCode.COORDINATOR_NOT_AVAILABLE
