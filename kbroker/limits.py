@@ -141,6 +141,8 @@ SESSIONS_BYTES_MAX: Final = 128 * 1024 * 1024
 SHARE_SESSIONS_OF_CONNECTION_MAX: Final = 100
 SHARE_SESSION_PARTITIONS_MAX: Final = 10_000
 SHARE_SESSIONS_PARTITIONS_MAX: Final = 200_000
+# Beside these, partitions of all sessions that the broker does not know.
+SHARE_SESSIONS_UNKNOWN_MAX: Final = 100_000
 # A ShareFetch waits no longer, whatever it names. Clients name some hundred milliseconds.
 SHARE_FETCH_WAIT_MS_MAX: Final = 300_000
 # Of one answer to ShareFetch, which Python makes; a batch that is larger leaves nevertheless.

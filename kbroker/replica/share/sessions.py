@@ -15,8 +15,8 @@ A session has one fetch that waits: a later one takes its place, and the earlier
 There are at most `group.share.max.share.sessions`, and SHARE_SESSIONS_OF_CONNECTION_MAX of one
 connection, with SHARE_SESSION_PARTITIONS_MAX partitions together. All sessions have
 SHARE_SESSIONS_PARTITIONS_MAX partitions that the broker knew when they were named; others, which a
-client can name without end, count for its connection alone. A request beyond that is answered
-SHARE_SESSION_LIMIT_REACHED. Any thread; one lock, a leaf.
+client can name without end, are SHARE_SESSIONS_UNKNOWN_MAX at most. A request beyond that is
+answered SHARE_SESSION_LIMIT_REACHED. Any thread; one lock, a leaf.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from kbroker.limits import (
     SHARE_SESSION_PARTITIONS_MAX,
     SHARE_SESSIONS_OF_CONNECTION_MAX,
     SHARE_SESSIONS_PARTITIONS_MAX,
+    SHARE_SESSIONS_UNKNOWN_MAX,
 )
 
 OPENS: Final = 0
@@ -99,6 +100,8 @@ class ShareSessions:
         self._lock = threading.Lock()
         self._numbers = 0
         self._places = 0  # partitions of all sessions that the broker knew
+        self._unknown = 0  # and those that it did not know
+        self._numbered: dict[int, ShareSession] = {}
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._by_group: Counter[str] = Counter()
         self._connections: dict[str, _Connection] = {}
@@ -136,7 +139,7 @@ class ShareSessions:
             if here is None:
                 here = self._connections[connection] = _Connection()
             session = ShareSession(group_id, member_id, number, connection)
-            self._sessions[key] = here.sessions[number] = session
+            self._sessions[key] = self._numbered[number] = here.sessions[number] = session
             self._by_group[group_id] += 1
             return Opened(session, replaced, is_first)
 
@@ -167,13 +170,15 @@ class ShareSessions:
                 merged.pop(place, None)
             of_connection = here.places + len(merged) - len(before)
             of_all = self._places + sum(merged.values()) - sum(before.values())
+            unknown = self._unknown + of_connection - here.places - (of_all - self._places)
             grows = len(merged) > len(before)
-            if grows and (
-                of_connection > SHARE_SESSION_PARTITIONS_MAX
-                or of_all > SHARE_SESSIONS_PARTITIONS_MAX
+            if (
+                (grows and of_connection > SHARE_SESSION_PARTITIONS_MAX)
+                or (of_all > self._places and of_all > SHARE_SESSIONS_PARTITIONS_MAX)
+                or (unknown > self._unknown and unknown > SHARE_SESSIONS_UNKNOWN_MAX)
             ):
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            here.places, self._places = of_connection, of_all
+            here.places, self._places, self._unknown = of_connection, of_all, unknown
             places = list(merged)
             if len(places) > 1:
                 merged[places[0]] = merged.pop(places[0])
@@ -215,10 +220,8 @@ class ShareSessions:
             return ended
 
     def numbered(self, number: int) -> ShareSession | None:
-        """The session with this number, if it lives. Looks at all of them."""
-        with self._lock:
-            every = self._sessions.values()
-            return next((each for each in every if each.number == number), None)
+        """The session with this number, if it lives."""
+        return self._numbered.get(number)
 
     def lives(self, session: ShareSession) -> bool:
         return self._sessions.get((session.group_id, session.member_id)) is session
@@ -228,6 +231,7 @@ class ShareSessions:
         if self._sessions.get(key) is not session:
             return False
         del self._sessions[key]
+        del self._numbered[session.number]
         self._ended[cause] += 1
         self._by_group[session.group_id] -= 1
         if not self._by_group[session.group_id]:
@@ -235,5 +239,7 @@ class ShareSessions:
         here = self._connections[session.connection]
         del here.sessions[session.number]
         here.places -= len(session.partitions)
-        self._places -= sum(session.partitions.values())
+        known = sum(session.partitions.values())
+        self._places -= known
+        self._unknown -= len(session.partitions) - known
         return True

@@ -213,3 +213,32 @@ def test_one_request_of_a_session_waits() -> None:
     with pytest.raises(KafkaError) as raised:
         sessions.change(session, {}, ())
     assert raised.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_partitions_that_are_not_known_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all connections together, beside that of known ones."""
+    monkeypatch.setattr(module, "SHARE_SESSIONS_UNKNOWN_MAX", 4)
+    sessions = made()
+    one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "d").session
+    sessions.change(one, dict.fromkeys(PLACES[:3], False), ())
+    with pytest.raises(KafkaError) as raised:
+        sessions.change(other, dict.fromkeys(PLACES[:2], False), ())
+    assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    sessions.change(other, known(PLACES[:4]), ())
+    sessions.change(one, known(PLACES[:0]), PLACES[:1])
+    sessions.close(one)
+    sessions.change(other, dict.fromkeys(PLACES[:4], False), ())
+    sessions.close_connection("d")
+    assert (sessions._places, sessions._unknown) == (0, 0)
+
+
+def test_a_session_is_found_by_its_number_while_it_lives() -> None:
+    sessions = made()
+    first = sessions.open("g", "m", "c").session
+    second = sessions.open("g", "m", "d").session
+    assert second.number == first.number
+    assert sessions.numbered(first.number) is second
+    sessions.close(first)
+    assert sessions.numbered(first.number) is second
+    sessions.close(second)
+    assert sessions.numbered(first.number) is None
