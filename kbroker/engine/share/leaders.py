@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.share.images import SharePartition as Key
 from kbroker.engine.share.led import LedLog, LedSharePartition, Parts
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -56,7 +56,8 @@ class ShareLeaders:
         return self._led.get(key)
 
     def led(self, key: Key, log: LedLog) -> LedSharePartition:
-        """The one of this log's leader epoch; its state may not have been read yet."""
+        """The one of this log's leader epoch; its state may not have been read yet.
+        KafkaError NOT_LEADER_OR_FOLLOWER: a later epoch has one."""
         epoch = log.leader_epoch
         while True:
             with self._lock:
@@ -67,6 +68,8 @@ class ShareLeaders:
                     break
             if found.log is log and found.leader_epoch == epoch and found.stay():
                 return found
+            if found.leader_epoch > epoch:  # this log was looked up before the leader changed
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             found.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._forget(found)
         made.begin()

@@ -62,6 +62,18 @@ class TestEnds:
         assert world.leaders.find(KEY) is other
         assert world.persister.reads[0][0] == 4
 
+    def test_a_request_of_an_earlier_epoch_ends_none_of_a_later_one(self) -> None:
+        world = World()
+        world.log.leader_epoch = 4
+        led = world.ready()
+        world.log.leader_epoch = 3
+        with pytest.raises(KafkaError) as raised:
+            world.led()
+        assert raised.value.code is NOT_LEADER
+        assert world.leaders.find(KEY) is led
+        world.log.leader_epoch = 4
+        assert world.led() is led
+
     @pytest.mark.parametrize(
         ("leader", "epoch", "lives"), [(1, 3, True), (1, 4, False), (2, 3, False)]
     )
