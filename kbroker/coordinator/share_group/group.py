@@ -183,7 +183,7 @@ class ShareGroup(OffsetSteps):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} not found.")
         settings = around.settings(self.group_id)
         topics = around.topics.seen()
-        is_new = asked.member_id not in state.members
+        before = state.members.get(asked.member_id)
         look = self._states_changed or not topics.is_same(self._seen)
         if look:
             decisions.topics_gone(draft, lambda topic_id: topics.name_of(topic_id) is not None)
@@ -196,11 +196,12 @@ class ShareGroup(OffsetSteps):
             now_ms=around.clock.wall_ms(),
             look=look,
         )
-        if look or asked.topics is not None:
+        subscribes_alike = before is not None and asked.topics in (None, before.topics)
+        if look or not subscribes_alike:
             self._begins = True  # in a step of its own: it may be refused alone
         self._seen = topics
         self._states_changed = False
-        if is_new:
+        if before is None:
             self._joined_ms = around.clock.monotonic_ms()
         self._timers.renew(outcome.member_id, settings.session_timeout_ms)
         if draft.changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -361,3 +362,15 @@ def test_a_question_is_not_asked_twice_while_it_may_be_answered(world: World) ->
     world.elapse(1)
     world.beat("a", 2)
     assert len(world.persister.asked) == 3
+
+
+def test_the_same_subscription_again_begins_no_states(world: World) -> None:
+    epoch = world.join("a").epoch
+    world.persister.answer()
+    epoch = world.settle("a", epoch).epoch
+    with mock.patch.object(decisions, "begin_states", wraps=decisions.begin_states) as begins:
+        assert not world.begin("a", epoch, ("t",)).got.code
+        assert not begins.called
+        world.create(topic_of("u", 1))
+        assert not world.begin("a", epoch, ("t", "u")).got.code
+        assert begins.called
