@@ -63,7 +63,8 @@ from kbroker.log.engine.checkpoints import (
 from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.metadata import meta_properties
 from kbroker.metadata.controller import records
-from kbroker.metadata.image import TRANSACTIONS_TOPIC
+from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.metadata.store.base import parent_of
 from kbroker.metadata.transfer.file import Export
 from kbroker.metadata.transfer.file import encode as encode_export
 from kbroker.types import TopicPartition, uuid_text
@@ -138,7 +139,7 @@ class Backup:
             )
         journal = held.enter_context(Journal.begin(self._target))
         tree = self._read_tree(self._target / _SCRATCH, self._broker.pause)
-        _check_topics(led, tree)
+        _check_topics(led, tree, is_all=not wanted.topics)
         data = [name for name in led.partitions if name.topic != TRANSACTIONS_TOPIC]
         committed = self._broker.committed_offsets(data)
         logs = self._held(led, held)
@@ -297,8 +298,18 @@ class Backup:
         return {name: write_file(self._target / name, data) for name, data in contents.items()}
 
 
-def _check_topics(led: Led, tree: Mapping[str, bytes]) -> None:
-    """The metadata were read after the broker was asked; ValueError where they differ."""
+def _check_topics(led: Led, tree: Mapping[str, bytes], *, is_all: bool) -> None:
+    """The metadata were read after the broker was asked; ValueError where they differ. UserError
+    for a topic that is to be read and that the broker's answer leaves out, as it does where its
+    client has no right to describe it."""
+    for path in sorted(tree):
+        topic = path.rpartition("/")[2]
+        is_read = is_all or topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+        if is_read and parent_of(path) == records.TOPICS and topic not in led.counts:
+            raise UserError(
+                f"topic {topic} may not be described, or was created meanwhile",
+                "let the client Describe all topics, and run it again",
+            )
     ids = {name.topic: topic_id for name, topic_id in led.partitions.items()}
     for topic, topic_id in ids.items():
         path = records.topic_path(topic)

@@ -61,6 +61,7 @@ class Serving:
     asked: list[str] = field(default_factory=list)
     cluster_id: str = CLUSTER
     led: Collection[TopicPartition] | None = None  # None: all
+    hidden: Collection[str] = ()  # topics that the client may not describe
 
     def _ask(self, question: str) -> None:
         self.asked.append(question)
@@ -72,10 +73,13 @@ class Serving:
             TopicPartition(topic, index): topic_id
             for topic, (topic_id, count) in self.topics.items()
             for index in range(count)
-            if (not topics or topic in topics or topic == TRANSACTIONS_TOPIC)
+            if topic not in self.hidden
+            and (not topics or topic in topics or topic == TRANSACTIONS_TOPIC)
             and (self.led is None or TopicPartition(topic, index) in self.led)
         }
-        counts = {topic: count for topic, (_, count) in self.topics.items()}
+        counts = {
+            topic: count for topic, (_, count) in self.topics.items() if topic not in self.hidden
+        }
         return Led(self.cluster_id, partitions if node_id == NODE else {}, 0, 3, counts)
 
     def committed_offsets(self, partitions: Collection[TopicPartition]) -> list[CommittedOffset]:

@@ -19,15 +19,18 @@ from kbroker.backup.opened_backup import open_backup, verify
 from kbroker.errors import UserError
 from kbroker.log.engine.producer_snapshots import encode as encode_snapshot
 from kbroker.metadata.controller import records
+from kbroker.metadata.image import TRANSACTIONS_TOPIC
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.types import TopicPartition
 from tests.unit.backup.serving import (
     ACL,
+    IDS,
     ORDERS_0,
     ORDERS_1,
     PRICES,
     PRICES_0,
     SCRAM,
+    TOPICS,
     Serving,
     serving,
 )
@@ -280,6 +283,19 @@ def test_a_topic_that_changes_while_metadata_is_read(broker: Serving, tmp_path: 
     broker.end[TopicPartition("prices", 1)] = 0
     with pytest.raises(UserError, match="topic prices was created, changed or deleted meanwhile"):
         broker.backup(tmp_path / "backup")
+
+
+def test_a_topic_that_may_not_be_described(tmp_path: Path) -> None:
+    """The broker leaves it out without an error; a backup without it would not be of all topics."""
+    broker = serving(tmp_path / "data", {**TOPICS, TRANSACTIONS_TOPIC: (IDS, 1)})
+    broker.hidden = ["prices"]
+    with pytest.raises(UserError, match="topic prices may not be described"):
+        broker.backup(tmp_path / "all")
+    assert not (tmp_path / "all" / MANIFEST_FILE).exists()
+    broker.backup(tmp_path / "some", Wanted(topics=["orders"]))
+    broker.hidden = [TRANSACTIONS_TOPIC]
+    with pytest.raises(UserError, match=f"topic {TRANSACTIONS_TOPIC} may not be described"):
+        broker.backup(tmp_path / "other", Wanted(topics=["orders"]))
 
 
 def test_a_segment_that_is_rolled_beside_a_compaction(broker: Serving, tmp_path: Path) -> None:
