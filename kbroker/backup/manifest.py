@@ -133,7 +133,11 @@ class Manifest:
 
 
 def is_segment(name: str) -> bool:
-    return _SEGMENT.fullmatch(name) is not None
+    return _SEGMENT.fullmatch(name) is not None and _is_offset(name)
+
+
+def _is_offset(name: str) -> bool:
+    return int(name[:20]) <= LONG_MAX
 
 
 # --- As bytes -------------------------------------------------------------------------------------
@@ -275,7 +279,7 @@ def _files(fields: Fields, is_name: Any) -> dict[str, SavedFile]:
 def _is_of_a_log(name: str) -> bool:
     if name in (LEADER_EPOCH_FILE, PARTITION_METADATA_FILE):
         return True
-    return is_segment(name) or _SNAPSHOT.fullmatch(name) is not None
+    return is_segment(name) or (_SNAPSHOT.fullmatch(name) is not None and _is_offset(name))
 
 
 def _partition(fields: object) -> SavedPartition:

@@ -78,6 +78,8 @@ def file_named(name: str) -> Callable[[Document], None]:
         (file_named("/etc/passwd"), "no file of a backup has the name"),
         (file_named(f"{SEGMENT}\n"), "no file of a backup has the name"),
         (file_named("\u0660" * 20 + ".log"), "no file of a backup has the name"),
+        (file_named(f"{2**63}.log".zfill(24)), "no file of a backup has the name"),
+        (file_named(f"{2**63}.snapshot".zfill(29)), "no file of a backup has the name"),
         (file_named(SEGMENT), "has no partition.metadata or no segment"),
         (set_in("files/x", {"size_bytes": 0, "xxh3": "0" * 16}), "has the name 'x'"),
         (set_in("files", {}), "does not name all files"),
