@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kbroker.backup.files import read_bounded
-from kbroker.backup.manifest import Outcome, is_segment
+from kbroker.backup.manifest import SMALL_FILE_BYTES_MAX, Outcome, is_segment
 from kbroker.log.engine.checkpoints import (
     LEADER_EPOCH_FILE,
     PARTITION_METADATA_FILE,
@@ -42,7 +42,6 @@ from kbroker.protocol.record_batch import (
 )
 from kbroker.types import TopicPartition
 
-SMALL_FILE_BYTES_MAX: Final = 64 << 20
 SNAPSHOTS_MAX: Final = 2
 _ATTEMPTS: Final = 200
 _CONTROL_BATCH_BYTES_MAX: Final = 4096

@@ -62,6 +62,7 @@ OWN_FILES: Final = (
     METADATA_FILE, GROUPS_FILE, *(f"{LOGS}/{name}" for name in (*CHECKPOINTS, CLEAN_SHUTDOWN_FILE)),
 )  # fmt: skip
 MANIFEST_BYTES_MAX: Final = 256 << 20
+SMALL_FILE_BYTES_MAX: Final = 64 << 20  # of each one that is no segment
 OUTCOMES_MAX: Final = 100_000  # of one partition
 _NUMBER: Final = "kbroker_backup"
 _SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
@@ -272,7 +273,10 @@ def _files(fields: Fields, is_name: Any) -> dict[str, SavedFile]:
     for name, each in _typed(fields, "files", dict).items():
         if not is_name(name):
             raise ValueError(f"no file of a backup has the name {name[:300]!r}")
-        found[name] = read_file_fields(each)
+        found[name] = saved = read_file_fields(each)
+        has_own_bound = is_segment(name) or name in (METADATA_FILE, GROUPS_FILE)
+        if not has_own_bound and saved.size_bytes > SMALL_FILE_BYTES_MAX:
+            raise ValueError(f"{name} has more than {SMALL_FILE_BYTES_MAX:,} bytes")
     return found
 
 

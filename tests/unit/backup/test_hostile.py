@@ -42,10 +42,10 @@ def write(backup: Path, fields: Document) -> None:
 
 
 def set_in(path: str, value: object) -> Callable[[Document], None]:
-    """`partitions/0/topic` is where `value` goes."""
+    """`partitions/0/topic` is where `value` goes; `~` is a `/` within a name."""
 
     def change(fields: Document) -> None:
-        *parents, last = path.split("/")
+        *parents, last = (part.replace("~", "/") for part in path.split("/"))
         at: Any = fields
         for each in parents:
             at = at[int(each)] if isinstance(at, list) else at[each]
@@ -86,6 +86,14 @@ def file_named(name: str) -> Callable[[Document], None]:
         (set_in("files/groups.json/xxh3", "0" * 15 + "g"), "a digest is none"),
         (set_in("files/groups.json/size_bytes", -1), "size_bytes is not from 0"),
         (set_in("files/groups.json/source", [1, 2]), "a source is none"),
+        (
+            set_in("partitions/0/files/partition.metadata/size_bytes", (64 << 20) + 1),
+            "partition.metadata has more than 67,108,864 bytes",
+        ),
+        (
+            set_in("files/logs~recovery-point-offset-checkpoint/size_bytes", (64 << 20) + 1),
+            "checkpoint has more than 67,108,864 bytes",
+        ),
         (set_in("cluster_id", ""), "cluster_id is no such text"),
         (set_in("cluster_id", "a\nb"), "cluster_id is no such text"),
         (set_in("written_by", "1" * 51), "written_by is no such text"),
