@@ -149,6 +149,8 @@ class HeldLog:
         bases = [each for each in sorted(self._segments) if each <= end_offset]
         if not bases:
             raise ValueError(f"{self.name} begins after offset {end_offset}")
+        if bases[0] > start_offset:
+            raise ValueError(f"{self.name} begins at offset {bases[0]}, not {start_offset}")
         found: list[Piece] = []
         for base_offset, following in pairwise(bases):
             if following <= start_offset:

@@ -88,6 +88,14 @@ def test_a_log_that_ends_before_its_high_watermark(broker: Serving, tmp_path: Pa
     assert not (tmp_path / "backup" / MANIFEST_FILE).exists()
 
 
+def test_a_log_without_its_first_segment(broker: Serving, tmp_path: Path) -> None:
+    """The leader has those records, so the directory that was named is not where they are."""
+    (broker.log(ORDERS_0) / FIRST).unlink()
+    with pytest.raises(UserError, match="orders-0 begins at offset 6, not 0"):
+        broker.backup(tmp_path / "backup")
+    assert not (tmp_path / "backup" / MANIFEST_FILE).exists()
+
+
 def test_a_torn_batch_after_the_end_is_not_saved(broker: Serving, tmp_path: Path) -> None:
     broker.add(ORDERS_0, 6, batch(12, 3)[:-1])
     broker.backup(tmp_path / "backup")
