@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -138,6 +139,8 @@ class Backup:
                 "name its broker with -b",
             )
         journal = held.enter_context(Journal.begin(self._target))
+        # A run that was killed leaves the metadata there, with secrets; not all readers use it.
+        shutil.rmtree(self._target / _SCRATCH, ignore_errors=True)
         tree = self._read_tree(self._target / _SCRATCH, self._broker.pause)
         _check_topics(led, tree, is_all=not wanted.topics)
         data = [name for name in led.partitions if name.topic != TRANSACTIONS_TOPIC]

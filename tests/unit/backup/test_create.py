@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from kbroker.backup import files, saved_metadata
-from kbroker.backup.create import Wanted
+from kbroker.backup.create import Backup, Wanted
 from kbroker.backup.files import Copies
 from kbroker.backup.journal import Journal
 from kbroker.backup.manifest import JOURNAL_FILE, LOGS, MANIFEST_FILE, METADATA_FILE, SavedFile
 from kbroker.backup.opened_backup import open_backup, verify
+from kbroker.clock import ManualClock
 from kbroker.errors import UserError
 from kbroker.log.engine.producer_snapshots import encode as encode_snapshot
 from kbroker.metadata.controller import records
@@ -38,6 +39,7 @@ from tests.unit.metadata.transfer.foreign import batch
 
 Then = Callable[[SavedFile], None]
 FIRST, SECOND = f"{0:020d}.log", f"{6:020d}.log"
+NOW_MS = 1_800_000_000_000
 
 
 @pytest.fixture
@@ -375,6 +377,20 @@ def test_metadata_is_read_beside_its_owner(tmp_path: Path) -> None:
         assert len(tree) == 50
         store.create("/one-more")
     assert not (tmp_path / "scratch").exists()
+
+
+def test_metadata_that_a_killed_run_has_left(broker: Serving, tmp_path: Path) -> None:
+    """It has secrets; the next run may read metadata from ZooKeeper, without a copy."""
+    tree = saved_metadata.read_embedded(broker.directory, tmp_path / "scratch", lambda: None)
+    target = tmp_path / "backup"
+    left = target / ".metadata"
+    left.mkdir(parents=True)
+    (target / JOURNAL_FILE).touch()
+    (left / "metadata.db").write_bytes(b"secret")
+    run = Backup(target, [broker.directory], lambda *_: tree, broker, ManualClock(NOW_MS))
+    run.run(Wanted())
+    assert not left.exists()
+    assert is_sound(target)
 
 
 def test_metadata_that_changes_while_it_is_read(
