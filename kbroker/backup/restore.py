@@ -51,7 +51,9 @@ STATE_FILE: Final = "restore.json"
 _GROUPS: Final = "restored_groups"  # the log of offsets, before it is adopted
 _STATE_BYTES_MAX: Final = 1 << 20
 BATCH_BYTES: Final = 1 << 30  # of topics that are adopted at once
-_IGNORED: Final = frozenset({"lost+found", directory_format.FILE_NAME, STATE_FILE})
+_IGNORED: Final = frozenset(
+    ("lost+found", directory_format.FILE_NAME, f"{directory_format.FILE_NAME}.tmp", STATE_FILE)
+)
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KEEPING: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 

@@ -216,6 +216,16 @@ def test_a_restore_that_was_broken_off_goes_on(
     assert committed(target)["shop", ORDERS_0] == 7
 
 
+def test_a_mark_that_was_being_written(broker: Serving, tmp_path: Path) -> None:
+    """A run that was killed there has made nothing else."""
+    target = tmp_path / "new"
+    target.mkdir()
+    (target / f"{directory_format.FILE_NAME}.tmp").write_bytes(b"format=")
+    restored(target, [broker.opened(tmp_path / "backup")])
+    assert directory_format.load(target) == 0
+    assert not (target / f"{directory_format.FILE_NAME}.tmp").exists()
+
+
 def test_a_damaged_segment_is_not_restored(broker: Serving, tmp_path: Path) -> None:
     """Byte 3 is of a base offset, which no CRC covers."""
     saved = broker.opened(tmp_path / "backup")
