@@ -37,7 +37,7 @@ from kbroker.backup.questions import CommittedOffset
 from kbroker.errors import DataDirectoryError, UsageError
 from kbroker.log.adopted_ends import Ended
 from kbroker.log.engine import file_operations
-from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE, DataDirectory
 from kbroker.metadata import directory_format, meta_properties
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.skeleton import ensure_skeleton
@@ -137,6 +137,7 @@ class Restore:
         ids = not wanted.topics and any(name.topic == TRANSACTIONS_TOPIC for name in chosen)
         if directory_format.is_unfinished(self._target):
             self._make_store(backups, wanted, cluster_id, node_id)
+            self._remove_unknown_logs()
             self._adopt_topics(backups, chosen, keep_records=wanted.keep_records, ids=ids)
             if offsets:
                 count = max(each.manifest.offsets_partitions for each in backups)
@@ -225,6 +226,14 @@ class Restore:
         outcomes = {name: each.partition.outcomes for name, each in chosen.items()}
         ends = KnownEnds(self._now_ms, outcomes)
         return Adoption(self._target, self._boot_id, ends, self._now_ms, of_topics=configs)
+
+    def _remove_unknown_logs(self) -> None:
+        """A run that was killed may have named the logs of a topic before it made the topic. The
+        directory has the mark of a restore, so no other log is in it."""
+        here = self._topics_here()
+        for name, path in DataDirectory(self._target).logs().items():
+            if name.topic not in here:
+                shutil.rmtree(path)
 
     def _adopt_groups(self, offsets: Sequence[CommittedOffset], count: int) -> None:
         staging = self._target / _GROUPS

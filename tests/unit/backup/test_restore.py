@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from kbroker.backup.restore import STATE_FILE, Restore, Restored, Wanted
 from kbroker.coordinator.group.group_records import offset_key
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import DataDirectoryError, UserError
+from kbroker.log import adopted
 from kbroker.log.looking.verify import verify
+from kbroker.log.opening.data_directory import DataDirectory
 from kbroker.metadata import directory_format, meta_properties
 from kbroker.metadata.controller import records
 from kbroker.metadata.image import OFFSETS_TOPIC
@@ -224,6 +226,27 @@ def test_a_mark_that_was_being_written(broker: Serving, tmp_path: Path) -> None:
     restored(target, [broker.opened(tmp_path / "backup")])
     assert directory_format.load(target) == 0
     assert not (target / f"{directory_format.FILE_NAME}.tmp").exists()
+
+
+def test_logs_that_a_killed_run_has_named(
+    broker: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not made their topics, and did not undo anything."""
+    target, saved, placed = tmp_path / "new", broker.opened(tmp_path / "backup"), adopted.placed
+
+    def killed(logs: Iterable[adopted.Copied], directory: DataDirectory) -> None:
+        placed(logs, directory)
+        raise OSError(5, "killed")
+
+    monkeypatch.setattr(adopted, "placed", killed)
+    monkeypatch.setattr(adopted, "undone", lambda *_: None)
+    with pytest.raises(DataDirectoryError, match="killed"):
+        restored(target, [saved])
+    assert (target / "orders-0").is_dir()
+    monkeypatch.undo()
+    restored(target, [saved])
+    assert batches(target, ORDERS_0) == b"".join(batch(3 * number, 3) for number in range(4))
+    assert directory_format.load(target) == 0
 
 
 def test_a_damaged_segment_is_not_restored(broker: Serving, tmp_path: Path) -> None:
