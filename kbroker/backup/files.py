@@ -150,7 +150,12 @@ class Copies:
 
     def _wait_for_one(self) -> None:
         future, done = self._pending.popleft()
-        future.result()
+        try:
+            future.result()
+        except OSError:
+            # A later sync of the same file succeeds, though the pages are lost.
+            self._pending.clear()
+            raise
         done()
 
     def _copy_piece(self, source: int, out: int, position: int, length: int) -> None:

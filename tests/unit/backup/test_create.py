@@ -278,6 +278,36 @@ def test_a_large_file_is_copied_and_brought_to_the_disk(
     files.check_file(target, found)
 
 
+def test_a_file_of_which_a_sync_failed_is_not_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel gives the error to one sync alone; the next one of that file succeeds."""
+    monkeypatch.setattr(files, "SYNC_BYTES", files.PIECE_BYTES)
+    synced = os.fdatasync
+    failed: list[int] = []
+
+    def failing(handle: int) -> None:
+        if not failed:
+            failed.append(handle)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        synced(handle)
+
+    monkeypatch.setattr(os, "fdatasync", failing)
+    source = tmp_path / "source"
+    source.write_bytes(bytes(2 * files.PIECE_BYTES))
+    noted: list[SavedFile] = []
+
+    def copy_two() -> None:
+        with files.opened(source) as handle, Copies() as copies:
+            copies.copy(handle, 2 * files.PIECE_BYTES, tmp_path / "one", noted.append)
+            copies.copy(handle, 1, tmp_path / "two", noted.append)
+
+    with pytest.raises(OSError, match="error"):
+        copy_two()
+    assert failed
+    assert noted == []
+
+
 def test_a_run_that_ended_before_it_removed_its_journal(
     broker: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
