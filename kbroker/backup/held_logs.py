@@ -94,11 +94,13 @@ class HeldLog:
             os.close(self._segments.popitem()[1])
 
     def look_again(self) -> None:
-        """Opens the segments that were rolled since."""
-        newest = max(self._segments, default=-1)
+        """Opens the segments that were rolled since. ValueError where the log is another one now."""
+        newest = max(self._segments)
         for base_offset in _bases(os.listdir(self.path)):
             if base_offset > newest:
                 self._open(base_offset)
+        if self._topic_id_there() != self.topic_id:
+            raise ValueError(f"the topic of {self.name} was deleted and created again meanwhile")
 
     def open_all(self) -> bool:
         """False: the directory has changed meanwhile, so this is to be done again."""
@@ -121,12 +123,18 @@ class HeldLog:
 
     def _is_the_same(self, base_offset: int) -> bool:
         held = os.fstat(self._segments[base_offset])
-        there = (self.path / _file_name(base_offset)).lstat()
+        try:
+            there = (self.path / _file_name(base_offset)).lstat()
+        except FileNotFoundError:
+            return False
         return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
 
-    def _read_small(self) -> None:
+    def _topic_id_there(self) -> UUID | None:
         path = self.path / PARTITION_METADATA_FILE
-        self.topic_id = topic_id_in(read_bounded(path, SMALL_FILE_BYTES_MAX), path)
+        return topic_id_in(read_bounded(path, SMALL_FILE_BYTES_MAX), path)
+
+    def _read_small(self) -> None:
+        self.topic_id = self._topic_id_there()
         epochs = self.path / LEADER_EPOCH_FILE
         if epochs.exists() and (data := read_bounded(epochs, SMALL_FILE_BYTES_MAX)):
             self.epochs = tuple(leader_epochs_in(data))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -18,6 +19,7 @@ from kbroker.backup.manifest import JOURNAL_FILE, LOGS, MANIFEST_FILE, METADATA_
 from kbroker.backup.opened_backup import open_backup, verify
 from kbroker.clock import ManualClock
 from kbroker.errors import UserError
+from kbroker.log.engine.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
 from kbroker.log.engine.producer_snapshots import encode as encode_snapshot
 from kbroker.metadata.controller import records
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
@@ -336,6 +338,20 @@ def test_a_topic_that_may_not_be_described(tmp_path: Path) -> None:
     broker.hidden = [TRANSACTIONS_TOPIC]
     with pytest.raises(UserError, match=f"topic {TRANSACTIONS_TOPIC} may not be described"):
         broker.backup(tmp_path / "other", Wanted(topics=["orders"]))
+
+
+def test_a_topic_that_is_created_again_meanwhile(broker: Serving, tmp_path: Path) -> None:
+    """Its new log may have as many records, and the ends that were asked for are its own."""
+    path = broker.log(ORDERS_0) / PARTITION_METADATA_FILE
+
+    def create_again() -> None:
+        path.unlink()
+        write_partition_metadata(path, UUID(int=99))
+
+    broker.meanwhile["ends_of"] = create_again
+    with pytest.raises(UserError, match="orders-0 was deleted and created again meanwhile"):
+        broker.backup(tmp_path / "backup")
+    assert not (tmp_path / "backup" / MANIFEST_FILE).exists()
 
 
 def test_a_segment_that_is_rolled_beside_a_compaction(broker: Serving, tmp_path: Path) -> None:
