@@ -145,7 +145,9 @@ class Backup:
         _check_topics(led, tree, is_all=not wanted.topics)
         data = [name for name in led.partitions if name.topic != TRANSACTIONS_TOPIC]
         committed = self._broker.committed_offsets(data)
-        logs = self._held(led, held)
+        logs = self._held(led, tree, held)
+        for log in logs.values():
+            log.look_again()  # from here to the ends little time goes by
         ends, cut_ms = self._broker.ends_of(data), self._clock.wall_ms()
         of_ids = [name for name in led.partitions if name.topic == TRANSACTIONS_TOPIC]
         ends_of_ids = self._broker.ends_of(of_ids)
@@ -190,10 +192,15 @@ class Backup:
 
     # --- The logs ---------------------------------------------------------------------------------
 
-    def _held(self, led: Led, held: ExitStack) -> dict[TopicPartition, HeldLog]:
+    def _held(
+        self, led: Led, tree: Mapping[str, bytes], held: ExitStack
+    ) -> dict[TopicPartition, HeldLog]:
         logs: dict[TopicPartition, HeldLog] = {}
         for name, topic_id in sorted(led.partitions.items()):
-            log = hold(name, self._place(name), self._broker.pause)
+            log = hold(
+                name, self._place(name), self._broker.pause,
+                is_compacted=_is_compacted(tree, name.topic),
+            )  # fmt: skip
             held.callback(log.close)
             if log.topic_id != topic_id:
                 raise ValueError(f"{log.path} is of another topic of that name")
@@ -320,6 +327,12 @@ def _check_topics(led: Led, tree: Mapping[str, bytes], *, is_all: bool) -> None:
         found = None if known is None else (known.topic_id, len(known.replicas))
         if found != (topic_id, led.counts[topic]):
             raise ValueError(f"topic {topic} was created, changed or deleted meanwhile")
+
+
+def _is_compacted(tree: Mapping[str, bytes], topic: str) -> bool:
+    path = records.topic_config_path(topic)
+    own = records.decode_configs(path, tree[path]) if path in tree else {}
+    return topic == TRANSACTIONS_TOPIC or "compact" in own.get("cleanup.policy", "")
 
 
 def _way_out(error: OSError) -> str:

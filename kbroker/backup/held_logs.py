@@ -3,7 +3,8 @@
 `hold` opens every segment of a log before the ends of all logs are asked for. What retention
 removes or compaction replaces afterwards stays readable, so the copy has the records as they were
 when the ends were asked for: a compaction that came in between could have dropped a record below
-the end in favour of one above it. Segments that were rolled since are opened by `look_again`.
+the end in favour of one above it. Segments that were rolled since are opened by `look_again`, which
+refuses those that a compaction may have had by then.
 
 The directory may change while it is listed. A compaction that is giving files their names leaves a
 `.swap` for that time; then, and when a file is not the one that was listed, all is opened again.
@@ -82,9 +83,10 @@ class _Header(NamedTuple):
 class HeldLog:
     """See the head of this file; `hold` makes one."""
 
-    def __init__(self, name: TopicPartition, path: Path) -> None:
+    def __init__(self, name: TopicPartition, path: Path, *, is_compacted: bool) -> None:
         self.name: Final = name
         self.path: Final = path
+        self._is_compacted: Final = is_compacted
         self.topic_id: UUID | None = None
         self.epochs: tuple[tuple[int, int], ...] = ()
         self._segments: dict[int, int] = {}  # descriptors, by base offset
@@ -94,13 +96,24 @@ class HeldLog:
             os.close(self._segments.popitem()[1])
 
     def look_again(self) -> None:
-        """Opens the segments that were rolled since. ValueError where the log is another one now."""
+        """Opens the segments that were rolled since. ValueError where the log is another one now,
+        or a compaction may have had the records of new segments before they were opened: it takes
+        all but the newest one."""
         newest = max(self._segments)
         for base_offset in _bases(os.listdir(self.path)):
             if base_offset > newest:
                 self._open(base_offset)
+        if max(self._segments) > newest and not self._is_as_rolled(newest):
+            raise ValueError(f"{self.name} was compacted meanwhile")
         if self._topic_id_there() != self.topic_id:
             raise ValueError(f"the topic of {self.name} was deleted and created again meanwhile")
+
+    def _is_as_rolled(self, newest: int) -> bool:
+        if not self._is_the_same(newest):
+            return False
+        there = _listed(self.path)
+        few = there is not None and sum(each > newest for each in there) <= 1
+        return few or not self._is_compacted
 
     def open_all(self) -> bool:
         """False: the directory has changed meanwhile, so this is to be done again."""
@@ -219,12 +232,14 @@ class HeldLog:
                         yield Outcome(header.producer_id, header.producer_epoch, committed)
 
 
-def hold(name: TopicPartition, path: Path, pause: Callable[[], None]) -> HeldLog:
+def hold(
+    name: TopicPartition, path: Path, pause: Callable[[], None], *, is_compacted: bool
+) -> HeldLog:
     """A log with all of its segments open; ValueError where it cannot be had. `pause` waits for a
     moment in which the broker does more."""
     why = "it changes all the time"
     for _ in range(_ATTEMPTS):
-        held = HeldLog(name, path)
+        held = HeldLog(name, path, is_compacted=is_compacted)
         try:
             if held.open_all():
                 return held

@@ -133,6 +133,40 @@ def test_a_segment_that_is_rolled_meanwhile(broker: Serving, tmp_path: Path) -> 
     assert saved(tmp_path / "backup", ORDERS_0).endswith(batch(9, 3) + batch(12, 3))
 
 
+def test_segments_that_are_rolled_and_compacted_meanwhile(broker: Serving, tmp_path: Path) -> None:
+    """A record below the end may be gone before its segment was opened."""
+
+    def roll(name: TopicPartition) -> None:
+        broker.add(name, 12, batch(12, 3))
+        broker.add(name, 15, batch(15, 3))
+        broker.end[name] = 18
+
+    broker.meanwhile["ends_of"] = lambda: roll(ORDERS_0)  # it is not compacted
+    broker.backup(tmp_path / "orders")
+    assert saved(tmp_path / "orders", ORDERS_0).endswith(batch(12, 3) + batch(15, 3))
+    broker.meanwhile["ends_of"] = lambda: roll(PRICES_0)
+    with pytest.raises(UserError, match="prices-0 was compacted meanwhile -> run it again"):
+        broker.backup(tmp_path / "prices")
+    broker.meanwhile.clear()
+    broker.backup(tmp_path / "prices")
+    assert is_sound(tmp_path / "prices")
+
+
+def test_a_newest_segment_that_is_replaced_meanwhile(broker: Serving, tmp_path: Path) -> None:
+    """The one that was rolled since may be in it."""
+    second = broker.log(PRICES_0) / SECOND
+
+    def change() -> None:
+        broker.add(PRICES_0, 15, batch(15, 3))
+        broker.end[PRICES_0] = 18
+        second.with_suffix(".cleaned").write_bytes(batch(11, 1) + batch(14, 1))
+        second.with_suffix(".cleaned").rename(second)
+
+    broker.meanwhile["ends_of"] = change
+    with pytest.raises(UserError, match="prices-0 was compacted meanwhile"):
+        broker.backup(tmp_path / "backup")
+
+
 def test_files_that_get_their_names_meanwhile(broker: Serving, tmp_path: Path) -> None:
     swap = (broker.log(PRICES_0) / FIRST).with_suffix(".log.swap")
     (broker.log(PRICES_0) / FIRST).rename(swap)
