@@ -45,8 +45,8 @@ class LogFile(logging.StreamHandler[TextIOWrapper]):
             self.release()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not self._is_the_file() and not self._reopen_locked():
-            self.handleError(record)  # the old file has no name that an operator would look for
+        if not self._is_the_file() and not self._reopen_locked() and not self.stream.closed:
+            self.handleError(record)  # beside the old file, which an operator may not find
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:

@@ -32,7 +32,6 @@ ALLOWED: Final = (
     ("kbroker/metadata/store/multi_read.py", "serialize|deserialize", "kazoo, of a request"),
     ("kbroker/admin/server.py", "timeout_keep_alive_handler|main_loop", "uvicorn, of a server"),
     ("kbroker/cli/commands.py", "format_commands", "click, of a group"),
-    ("kbroker/server/log_file.py", "handleError", "logging, of a handler"),
     ("kbroker/cli/manual.py", "shared_files", "release/wheels.py, for the wheel"),
     ("kbroker/testing/plugin.py", "pytest_addoption", "pytest, of a plugin"),
     ("kbroker/testing/container.py", "with_kraft|with_exposed_ports|with_bind_ports",

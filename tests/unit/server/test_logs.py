@@ -131,7 +131,9 @@ class TestLogFile:
         path.rename(path.with_suffix(".1"))
         assert opened.reopen() and path.read_text() == ""
 
-    def test_without_its_directory_the_old_file_is_written(self, tmp_path: Path) -> None:
+    def test_without_its_directory_the_old_file_is_written_and_standard_error(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         path = tmp_path / "logs" / "kbroker.log"
         path.parent.mkdir()
         opened = configure_logging("text", str(path))
@@ -140,6 +142,7 @@ class TestLogFile:
         assert not opened.reopen()
         self.log("one")
         assert "one" in (tmp_path / "moved/kbroker.log").read_text()
+        assert "one" in capsys.readouterr().err
 
     def test_lines_that_it_cannot_take_go_to_standard_error(
         self, capsys: pytest.CaptureFixture[str], path: Path
