@@ -255,8 +255,7 @@ def _partition(place: TopicPartition, summary: Summary, ends: Ends) -> ResponseP
         end = ends.get(place, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(end, ErrorCode):
             return table.ResponsePartition(partition_index=index, error_code=end)
-        # The end may have been asked for before the state went on.
-        lag = max(0, end - summary.start_offset - summary.delivery_complete_count)
+        lag = end - summary.start_offset - summary.delivery_complete_count
     return table.ResponsePartition(
         partition_index=index,
         start_offset=summary.start_offset,

@@ -180,13 +180,6 @@ def test_the_lag_leaves_out_records_that_are_done() -> None:
     assert rows(group) == {("t", 0): (5, 2, -1, 0)}
 
 
-def test_no_lag_is_below_0() -> None:
-    world = World()
-    world.state(0, Summary(start_offset=5, leader_epoch=2, delivery_complete_count=3), end=6)
-    (group,) = world.call(described(1, ("g", {"t": [0]}))).groups
-    assert rows(group) == {("t", 0): (5, 2, 0, 0)}
-
-
 def test_all_topics_of_a_group() -> None:
     world = World()
     world.state(1, Summary(start_offset=5, delivery_complete_count=0), end=6)
