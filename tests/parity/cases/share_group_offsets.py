@@ -135,7 +135,8 @@ class Group:
 
     def records(self, *, states_only: bool = False) -> None:
         """The group's records. Topics with a state that have not changed are left out: Apache
-        Kafka writes them, too."""
+        Kafka writes them, too. So are those in which some states of a topic have come and others
+        have not: whether there is such a record is a matter of time."""
         place = partition_for(self.group, OFFSETS_PARTITIONS)
         answer = self.talk.quietly(fetch(self.talk, 12, (OFFSETS_TOPIC, [part(place)])))
         (of_topic,) = answer.responses
@@ -154,10 +155,17 @@ class Group:
                 if key.kind is not Kind.STATE_TOPICS:
                     if not states_only:
                         listed.append(entry)
-                elif entry[1] != states:
+                elif entry[1] != states and not self._has_come_in_part(change.value):
                     listed.append(entry)
                     states = entry[1]
         self.talk.note("records", listed)
+
+    def _has_come_in_part(self, value: Any) -> bool:
+        return isinstance(value, StateTopics) and any(
+            topic_id in value.initialized
+            and not set(some.partitions) & set(value.initialized[topic_id].partitions)
+            for topic_id, some in value.initializing.items()
+        )
 
     def _in_short(self, value: Any) -> Any:
         if isinstance(value, GroupImage):
