@@ -9,7 +9,7 @@
 
 1, 2 and the first two of 4 only as long as the member has less than its part, which is the number
 of tasks divided by that of members, rounded up; when a member has its part, the rest is divided
-anew. No process has a task twice. Where there are fewer processes than copies, some are left out.
+again. No process has a task twice. Where there are fewer processes than copies, some are left out.
 
 Ties are decided by ids, so the outcome follows from the question. A pure function; any thread.
 """

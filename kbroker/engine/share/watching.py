@@ -2,7 +2,7 @@
 
 A fetch that finds nothing has the log watched from the offset where it has looked, for a number of
 bytes. The watch with the fewest bytes serves all: when it ends the fetches look again, and one that
-wants more has the log watched anew. A watch that ends as soon as it is made, since the log is not
+wants more has the log watched again. A watch that ends as soon as it is made, since the log is not
 as the read has found it, leads to a look a little later, and one such look is to come at a time.
 
 Any thread. `lock` is a leaf: the hot path and the timer are called without it.
