@@ -94,7 +94,9 @@ class Cluster:
 
     def link(self, address: Address) -> Link:
         link = self._links.get(address)
-        if link is None or link.closed:
+        if link is None or not link.usable:
+            if link is not None:
+                link.close()
             link = open_link(address, self._client_id, self.timeout_ms, self.clock, self._login)
             self._links[address] = link
         return link
@@ -106,7 +108,7 @@ class Cluster:
         """
         candidates = list(dict.fromkeys([*self.brokers.values(), *self._bootstrap]))
         for address in candidates:
-            if address in self._links and not self._links[address].closed:
+            if address in self._links and self._links[address].usable:
                 return address
         reasons: list[str] = []
         for address in candidates:

@@ -7,7 +7,8 @@ correlation id that is not the oldest one's, a response that does not come in ti
 since no later response can be trusted, and is a `KafkaError` that may be tried again elsewhere.
 
 A session that ends before its connection (KIP-368) is renewed by the first request that is sent
-after most of it is over, and before its end; after its end the broker closes the connection.
+after most of it is over, and before its end. After its end the broker would close the connection
+for the next request: the link is no longer `usable`, and its client opens another one.
 
 Bounds: the response frame. Owner: the thread of its client.
 """
@@ -60,8 +61,14 @@ class Link:
         self._due: deque[_Due] = deque()
         self._next_correlation_id = 0
         self._login: ClientLogin | None = None
-        self._again_ns = 0  # when to authenticate again, and when it is too late; 0: never
-        self._ends_ns = 0
+        self._again_ns = 0  # when to authenticate again; 0: never
+        self._ends_ns = 0  # when that is too late
+
+    @property
+    def usable(self) -> bool:
+        """Whether the next request may be sent here. Responses that are due come in any case."""
+        is_over = self._ends_ns and self._clock.monotonic_ns() >= self._ends_ns
+        return not (self.closed or (is_over and not self._due))
 
     def certificate_not_after_s(self) -> float | None:
         """When the certificate of the broker expires, in seconds since 1970; None without TLS."""
@@ -85,12 +92,12 @@ class Link:
                 api_key, version, body = steps.send(self.receive(deadline_ns))
         except StopIteration as end:
             lifetime_ms = end.value
+        now_ns = self._clock.monotonic_ns()
+        self._ends_ns = now_ns + lifetime_ms * NS_PER_MS if lifetime_ms > 0 else 0
         after_ms = again_after_ms(lifetime_ms)
         if after_ms is not None:
-            now_ns = self._clock.monotonic_ns()
             self._login = login
             self._again_ns = now_ns + after_ms * NS_PER_MS
-            self._ends_ns = now_ns + lifetime_ms * NS_PER_MS
 
     def _renew(self, deadline_ns: int) -> None:
         """Authenticate again if it is time, and no response is due that would come between."""

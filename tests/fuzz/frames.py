@@ -255,23 +255,14 @@ class Run:
         result.mark("between two phases")
         self._sound(workers, result, report.WARM_UP, self.rate, seconds=phase_s)
         result.files_before = process_facts.open_files(self.pid)
-        leavers = Leavers(self.address, self.seed)
-        workers.begin(self._jobs(self.rate, blocks=max(1, self.frames // BLOCK)))
         self._started = time.monotonic()
-        result.mark(report.HOSTILE)
-        result.tally = workers.wait(lambda frames: self._watch(result, frames))
-        result.mark("between two phases")
-        leavers.stop()
-        result.acts = leavers.acts
-        result.took_s = time.monotonic() - self._started
-        result.rates[report.HOSTILE] = result.tally.frames / result.took_s
-        result.resident_warm = result.resident_warm or process_facts.resident_bytes(self.pid)
-        if self.judged:
-            result.resident_after = least(
-                lambda: process_facts.resident_bytes(self.pid), int, result.resident_warm
-            )
-            rate = result.rates[report.HOSTILE] / self.workers
-            self._sound(workers, result, report.COMPARED, rate, seconds=self.compared_s, kinds=True)
+        blocks = max(1, self.frames // BLOCK)
+        half = (blocks + 1) // 2 if self.judged else blocks
+        # Twice, so that a slow moment of the machine does not fall between all of the two kinds.
+        for first, end in ((0, half), (half, blocks))[: 2 if half < blocks else 1]:
+            self._hostile(workers, result, first, end)
+            if self.judged:
+                self._compared(workers, result, last=end == blocks)
         neighbour.stop()
         result.neighbour = neighbour
         if self.own:
@@ -286,6 +277,32 @@ class Run:
             result.files_after = self._settled_files(result.files_max())
         self.admin.close()
         return result
+
+    def _hostile(self, workers: Workers, result: report.Result, first: int, end: int) -> None:
+        """Blocks `first` up to `end`, and clients that leave beside them."""
+        leavers = Leavers(self.address, self.seed)
+        before, began = result.tally.frames, time.monotonic()
+        jobs = self._jobs(self.rate, blocks=end)
+        workers.begin([job._replace(first_block=first + job.first_block) for job in jobs])
+        result.mark(report.HOSTILE)
+        result.tally.add(workers.wait(lambda frames: self._watch(result, before + frames)))
+        result.mark("between two phases")
+        leavers.stop()
+        result.acts += leavers.acts
+        result.took_s += time.monotonic() - began
+        result.rates[report.HOSTILE] = result.tally.frames / result.took_s
+
+    def _compared(self, workers: Workers, result: report.Result, *, last: bool) -> None:
+        """As many sound frames, for half of the time."""
+        resident = process_facts.resident_bytes(self.pid)
+        result.resident_warm = result.resident_warm or resident
+        if last:
+            result.resident_after = least(
+                lambda: process_facts.resident_bytes(self.pid), int, result.resident_warm
+            )
+        rate = result.rates[report.HOSTILE] / self.workers
+        seconds = self.compared_s / 2
+        self._sound(workers, result, report.COMPARED, rate, seconds=seconds, kinds=True)
 
     def _warms(self, result: report.Result, now: float) -> None:
         """The least of some samples: one may fall into the unpacking of a bomb."""

@@ -107,29 +107,33 @@ class Result:
     def mark(self, phase: str) -> None:
         self.marks.append((phase, time.monotonic()))
 
-    def phases(self) -> dict[str, list[float]]:
-        """The neighbour's latencies in ms, by phase."""
+    def rounds(self, phase: str) -> list[list[float]]:
+        """The neighbour's latencies in ms, each time that this phase went on."""
         assert self.neighbour is not None
         ends = [at for _, at in self.marks[1:]]
-        return {
-            name: self.neighbour.latencies_ms(begin, end)
+        return [
+            self.neighbour.latencies_ms(begin, end)
             for (name, begin), end in zip(self.marks, ends, strict=False)
-            if name == "alone" or name in self.rates
-        }
+            if name == phase
+        ]
+
+    def phases(self) -> dict[str, list[float]]:
+        """The neighbour's latencies in ms, by phase."""
+        names = [name for name, _ in self.marks if name == "alone" or name in self.rates]
+        return {name: sum(self.rounds(name), []) for name in dict.fromkeys(names)}
 
     def p99_ratio(self, beside: str) -> float:
         """Beside hostile frames, to that beside sound ones; 0 where there was no such phase.
 
-        Of the two halves of that phase the better one: what frames do to a neighbour they do in
-        both, and what else this machine does in a second or two falls into one.
+        The least of the rounds, each beside the sound frames next to it: what frames do to a
+        neighbour they do in each, and what else this machine does in a second or two is in one.
         """
-        phases = self.phases()
-        if beside not in phases:
+        sound = [percentile(each, 0.99) for each in self.rounds(beside)]
+        felt = [percentile(each, 0.99) for each in self.rounds(HOSTILE)]
+        if not sound:
             return 0.0
-        sound = percentile(phases[beside], 0.99)
-        felt, half = phases[HOSTILE], len(phases[HOSTILE]) // 2
-        least = min(percentile(part, 0.99) for part in (felt[:half], felt[half:]))
-        return least / sound if sound else float("inf")
+        sound *= 1 if len(sound) == len(felt) else len(felt)  # the warm-up comes once
+        return min(a / b if b else float("inf") for a, b in zip(felt, sound, strict=True))
 
     def growth(self) -> int:
         if self.memory_warm is None or self.memory_after is None:

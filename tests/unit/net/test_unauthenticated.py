@@ -40,6 +40,9 @@ def test_those_of_one_address_are_bounded(
 ) -> None:
     over = Over(make_rig, authority, tls_context(broker), opening_per_ip_max=3)
     served = [over.client() for _ in range(5)]  # those that are open do not count
+    for at, client in enumerate(served):  # after an answer the server has their handshakes
+        client.send(cold_frame(b"x", at))
+        assert client.receive_cold() == (at, b"x")
     waiting = silent(over.rig, 3)
     assert is_ended(over.plain())
     assert refused(over.rig) == 1

@@ -13,6 +13,7 @@ import pytest
 from kbroker.clock import NS_PER_MS, ManualClock, SystemClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.address import Address
+from kbroker.peer.cluster import Cluster
 from kbroker.peer.frames import RESPONSE_BYTES_MAX
 from kbroker.peer.link import Link, open_link
 from kbroker.security.client_login import ClientLogin
@@ -28,17 +29,27 @@ UNSUPPORTED = b"\x00\x23\x00\x00\x00\x00"
 @contextmanager
 def server(*answers: Answer) -> Iterator[Address]:
     """One connection; each frame is answered by the next function, then the connection closes."""
+    with server_of_connections(answers) as address:
+        yield address
 
-    def serve() -> None:
-        connected, _ = listening.accept()
+
+@contextmanager
+def server_of_connections(*connections: tuple[Answer, ...]) -> Iterator[Address]:
+    """The same for one connection after the other."""
+
+    def serve(connected: socket.socket, answers: tuple[Answer, ...]) -> None:
         with connected:
             connected.settimeout(PATIENCE_MS / 1000)
             for answer in answers:
                 size = int.from_bytes(_exactly(connected, 4), "big")
                 connected.sendall(answer(_exactly(connected, size)))
 
+    def serve_all() -> None:
+        for answers in connections:
+            serve(listening.accept()[0], answers)
+
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve_all, daemon=True)  # a test that fails ends
         thread.start()
         yield Address("127.0.0.1", listening.getsockname()[1])
         thread.join(PATIENCE_MS / 1000)
@@ -157,14 +168,29 @@ def test_a_session_is_renewed_by_a_request_before_its_end() -> None:
         link.close()
 
 
-def test_a_session_is_not_renewed_after_its_end() -> None:
-    """The broker closes the connection then, and the caller opens another."""
+def test_another_link_is_opened_after_a_session_has_ended() -> None:
+    """Without a request that the broker would close the connection for."""
     metadata, clock = of_api(3, METADATA_ANSWER), ManualClock()
-    with server(frame(VERSIONS_OF_SASL), *log_in(), metadata) as address:
-        link = open_link(address, "test", PATIENCE_MS, clock, ClientLogin("PLAIN", "a", "b"))
+    first = (frame(VERSIONS_OF_SASL), *log_in(), metadata)
+    second = (frame(VERSIONS_OF_SASL), *log_in(last=authenticated(0)), metadata)
+    with server_of_connections(first, second) as address:
+        cluster = Cluster(
+            str(address), client_id="test", timeout_ms=PATIENCE_MS, clock=clock,
+            login=ClientLogin("PLAIN", "a", "b"),
+        )  # fmt: skip
+        link = cluster.link(address)
+        clock.advance(LIFETIME_MS / 2)
+        assert cluster.link(address) is link and cluster.any_broker() == address
+        deadline_ns = clock.monotonic_ns() + PATIENCE_MS * NS_PER_MS
+        link.send(ApiKey.METADATA, 4, b"", deadline_ns)
         clock.advance(LIFETIME_MS)
-        assert ask(link, clock) == 42
-        link.close()
+        assert cluster.link(address) is link  # a response is due
+        assert link.receive(deadline_ns).int32() == 42
+        other = cluster.link(cluster.any_broker())
+        assert other is not link and link.closed
+        clock.advance(LIFETIME_MS)
+        assert ask(other, clock) == 42 and cluster.link(address) is other
+        cluster.close()
 
 
 def test_a_renewal_that_is_refused_closes_the_link() -> None:
