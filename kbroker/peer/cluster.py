@@ -115,6 +115,8 @@ class Cluster:
             try:
                 self.link(address)
             except KafkaError as error:
+                if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
+                    raise  # the others would be sent the same
                 reasons.append(error.message)
             else:
                 self._was_connected = True

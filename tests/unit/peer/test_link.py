@@ -202,3 +202,15 @@ def test_a_renewal_that_is_refused_closes_the_link() -> None:
         with pytest.raises(KafkaError) as raised:
             ask(link, clock)
         assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED and link.closed
+
+
+def test_a_refused_login_is_not_taken_for_a_broker_that_is_away() -> None:
+    refused = authenticated(0, ErrorCode.SASL_AUTHENTICATION_FAILED)
+    with server(frame(VERSIONS_OF_SASL), *log_in(last=refused)) as address:
+        cluster = Cluster(
+            str(address), client_id="test", timeout_ms=PATIENCE_MS, clock=SystemClock(),
+            login=ClientLogin("PLAIN", "a", "b"),
+        )  # fmt: skip
+        with pytest.raises(KafkaError) as raised:
+            cluster.any_broker()
+        assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
