@@ -35,7 +35,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from kbroker.testing.plain import PlainBroker as Broker
+from kbroker.types import ApiKey
 from tests.fuzz import report
 from tests.fuzz.answers import Tally
 from tests.fuzz.corpus import Ids
@@ -44,6 +44,7 @@ from tests.fuzz.mutate import BLOCK, CALM, Frame, Maker
 from tests.fuzz.neighbour import Neighbour
 from tests.fuzz.talk import CONNECTIONS, Talker
 from tests.fuzz.target import NEIGHBOUR, OVERRIDES, Admin, prepare, tidy
+from tests.fuzz.way import LISTENERS, FuzzedBroker, Way
 from tests.system import process_facts
 
 PHASE_S: Final = 6.0
@@ -51,6 +52,10 @@ COMPARED_S: Final = 20.0  # 4,000 produces of the neighbour's
 # Sound frames wait where hostile ones are refused: for as many a second it takes more connections.
 COMPARED_CONNECTIONS: Final = 3
 PROGRESS_S: Final = 10.0
+BEFORE_LOGIN: Final = {
+    int(api) for api in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+}
+STRANGERS_SHARE: Final = 10  # each frame of theirs costs a connection
 TIDY_S: Final = 2.0
 T = TypeVar("T")
 COUNT_S: Final = 0.5
@@ -71,6 +76,7 @@ class Job(NamedTuple):
     blocks: int = 0  # of hostile frames; 0: sound ones, for so long
     seconds: float = 0.0
     kinds: bool = False  # sound ones are sent as hostile ones are: over all kinds of connections
+    way: Way = Way()
 
 
 def work(pipe: Connection) -> None:
@@ -94,7 +100,7 @@ def _work(job: Job, maker: Maker, pipe: Connection) -> None:
     talker = Talker(
         job.address, tally, blocks, rate=job.rate,
         connections=CONNECTIONS * (COMPARED_CONNECTIONS if job.kinds else 1),
-        first_number=lambda at: BLOCK * (job.first_block + at * job.step),
+        first_number=lambda at: BLOCK * (job.first_block + at * job.step), way=job.way,
     )  # fmt: skip
     until = float("inf") if job.blocks else time.monotonic() + job.seconds
     talker.run(lambda tally: pipe.send(tally.frames), until)
@@ -210,6 +216,9 @@ class Run:
 
     def __init__(self, address: tuple[str, int], pid: int, options: argparse.Namespace) -> None:
         self.address = address
+        # Hostile frames may go to another listener than the neighbour's, and in another way.
+        self.fuzzed: tuple[str, int] = getattr(options, "fuzzed", address)
+        self.way: Way = getattr(options, "way", Way())
         self.pid = pid
         self.frames = options.frames
         self.seed = options.seed
@@ -227,7 +236,7 @@ class Run:
 
     def _jobs(self, rate: float, **kind: Any) -> list[Job]:
         return [
-            Job(self.address, self.ids, self.seed, index, self.workers, rate, **kind)
+            Job(self.fuzzed, self.ids, self.seed, index, self.workers, rate, way=self.way, **kind)
             for index in range(self.workers)
         ]
 
@@ -263,6 +272,8 @@ class Run:
             self._hostile(workers, result, first, end)
             if self.judged:
                 self._compared(workers, result, last=end == blocks)
+        for stranger in self.way.short_of():
+            self._strange(workers, result, stranger)
         neighbour.stop()
         result.neighbour = neighbour
         if self.own:
@@ -291,6 +302,15 @@ class Run:
         result.acts += leavers.acts
         result.took_s += time.monotonic() - began
         result.rates[report.HOSTILE] = result.tally.frames / result.took_s
+
+    def _strange(self, workers: Workers, result: report.Result, way: Way) -> None:
+        """Frames of clients that have not logged in, or do not speak TLS."""
+        blocks = max(self.workers, self.frames // BLOCK // STRANGERS_SHARE)
+        workers.begin([job._replace(way=way) for job in self._jobs(self.rate, blocks=blocks)])
+        tally = workers.wait(lambda frames: None)
+        result.strangers.add(tally)
+        answered = {key for key, _ in tally.answers} - BEFORE_LOGIN
+        result.failures += [f"a stranger was answered: API {key}" for key in sorted(answered)]
 
     def _compared(self, workers: Workers, result: report.Result, *, last: bool) -> None:
         """As many sound frames, for half of the time."""
@@ -362,6 +382,10 @@ def arguments() -> argparse.Namespace:
         action="store_false",
         help="no phase to compare latencies with, no wait until files are closed",
     )
+    parser.add_argument(
+        "--listener", choices=LISTENERS, default="plain",
+        help="what the hostile frames' listener wants first; clients that do not do it come, too",
+    )  # fmt: skip
     parser.add_argument("--metrics", help="http://host:port of its admin port")
     options = parser.parse_args()
     if options.seed is None:
@@ -378,12 +402,11 @@ def main() -> int:
         broker = None
         if options.bootstrap:
             host, _, port = options.bootstrap.rpartition(":")
-            pid = options.pid
+            address, pid = (host, int(port)), options.pid
         else:
-            broker = stack.enter_context(Broker(OVERRIDES))
-            host, _, port = broker.bootstrap.rpartition(":")
-            pid = broker.pid
-        address = (host, int(port))
+            broker = stack.enter_context(FuzzedBroker(options.listener, dict(OVERRIDES)))
+            address, pid = broker.address, broker.pid
+            options.fuzzed, options.way = broker.fuzzed_address, broker.way
         if options.number is not None:
             report.show_one(address, options.seed, options.number)
             return 0

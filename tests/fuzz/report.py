@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode
@@ -88,6 +89,7 @@ class Result:
     seed: int
     judged: bool = True  # or latencies, resident memory and open files were not looked at
     tally: Tally = field(default_factory=Tally)
+    strangers: Tally = field(default_factory=Tally)  # of clients that had not logged in
     took_s: float = 0.0
     resident_warm: int = 0
     resident_after: int = 0
@@ -120,7 +122,7 @@ class Result:
     def phases(self) -> dict[str, list[float]]:
         """The neighbour's latencies in ms, by phase."""
         names = [name for name, _ in self.marks if name == "alone" or name in self.rates]
-        return {name: sum(self.rounds(name), []) for name in dict.fromkeys(names)}
+        return {name: [*chain.from_iterable(self.rounds(name))] for name in dict.fromkeys(names)}
 
     def p99_ratio(self, beside: str) -> float:
         """Beside hostile frames, to that beside sound ones; 0 where there was no such phase.
@@ -149,7 +151,7 @@ class Result:
     def check(self) -> None:
         """Fills `failures`."""
         tally, failures = self.tally, self.failures
-        failures += tally.failures
+        failures += tally.failures + self.strangers.failures
         if tally.frames >= REACHED_FROM:
             failures += [
                 f"not reached: {item}" for kind, item in REACHED.items() if not tally.answers[kind]
@@ -196,6 +198,12 @@ class Result:
             f"connections {tally.connects:,}, answers read by kio {tally.decoded:,}, "
             f"of these with a record named {tally.record_errors:,}"
         )
+        if strangers := self.strangers.frames:
+            ended = sum(self.strangers.closes.values()) + self.strangers.broken["ended"]
+            out.append(
+                f"strangers {strangers:,} frames, {ended:,} of them ended a connection, "
+                f"{sum(self.strangers.answers.values()):,} answered"
+            )
         out.append(
             f"resident {self.resident_warm / 1e6:.1f} -> {self.resident_after / 1e6:.1f} MB, "
             f"open files {self.files_before} -> {self.files_after}"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from kbroker.types import ApiKey
 from tests.fuzz.answers import Tally
 from tests.fuzz.corpus import FETCH, PRODUCE
 from tests.fuzz.mutate import BLOCK, CALM, LAST, ROUGH, Frame, framed
+from tests.fuzz.way import Way
 
 WINDOWS: Final = {CALM: 96, ROUGH: 12, LAST: 3}
 CONNECTIONS: Final = (CALM,) * 4 + (ROUGH,) * 9 + (LAST,) * 3
@@ -40,8 +42,9 @@ SENTINEL_ID: Final = _INT32.pack(0x5E7713AB)
 SENTINEL: Final = framed(
     struct.pack(">hh", PRODUCE, 3) + SENTINEL_ID + struct.pack(">hhhii", -1, -1, 1, 1000, 0)
 )
-_RESET: Final = struct.pack("ii", 1, 0)
 
+# A socket that speaks TLS has words of its own for what would block.
+_WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 Entry = tuple[int, bytes]  # the number of a frame, and the frame; the sentinel's is -1
 
 
@@ -68,8 +71,10 @@ class Talker:
         first_number: Callable[[int], int],
         rate: float = 0,
         connections: tuple[int, ...] = CONNECTIONS,
+        way: Way | None = None,
     ) -> None:
         self._address = address
+        self._way = way or Way()
         self.tally = tally
         self._blocks = blocks
         self._block_at = 0
@@ -153,10 +158,12 @@ class Talker:
         if second == int(now) and count >= CONNECTS_PER_S_MAX:
             return False
         self._connects = (int(now), count + 1 if second == int(now) else 1)
-        opened = socket.create_connection(self._address, timeout=HANG_S)
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Ended by a reset always: nothing stays in TIME_WAIT.
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        try:
+            opened = self._way.connect(self._address, HANG_S)
+        except OSError:
+            if not self._way.stranger:
+                raise
+            return False  # of those that are not let in there is a bound
         opened.setblocking(False)
         connection.socket = opened
         self._by_fd[opened.fileno()] = connection
@@ -192,8 +199,9 @@ class Talker:
                     connection.out.popleft()
             if not connection.out and connection.shut_behind:
                 connection.shut_behind = False
-                connection.socket.shutdown(socket.SHUT_WR)
-        except BlockingIOError:
+                # Of the socket below TLS, too: that one would take its answers for plain text.
+                socket.socket.shutdown(connection.socket, socket.SHUT_WR)
+        except _WOULD_BLOCK:
             pass
         except OSError:  # the reading side will say so, after the answers that have come
             connection.out.clear()
@@ -204,7 +212,7 @@ class Talker:
         assert connection.socket is not None
         try:
             data = connection.socket.recv(_RECEIVE_BYTES)
-        except BlockingIOError:
+        except _WOULD_BLOCK:
             return True
         except OSError:
             data = b""
@@ -261,9 +269,9 @@ class Talker:
             tally.frames += number >= 0
             if connection.kind == LAST and not pending:
                 tally.broken["ended"] += 1
-            elif number < 0:
+            elif number < 0 and not self._way.stranger:
                 tally.fail("a connection ended after the answer to its last frame")
-            else:
+            elif number >= 0:
                 tally.closes[_key(frame)] += 1
         self._again(connection)
 
