@@ -43,7 +43,7 @@ SENTINEL: Final = framed(
     struct.pack(">hh", PRODUCE, 3) + SENTINEL_ID + struct.pack(">hhhii", -1, -1, 1, 1000, 0)
 )
 
-# A socket that speaks TLS has words of its own for what would block.
+# A socket that speaks TLS raises other errors where a call would block.
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 Entry = tuple[int, bytes]  # the number of a frame, and the frame; the sentinel's is -1
 
