@@ -37,5 +37,9 @@ class HotShares:
     def await_end(self, request: WrappedRequest, done: Callable[[ErrorCode], object]) -> None:
         """Until the connection of a request that was not answered yet has ended."""
 
+    def has_left(self, request: WrappedRequest) -> bool:
+        """Whether the client of a request that was not answered yet has ended its connection, or
+        its side of it: then it may still read."""
+
     def call_soon(self, done: Callable[[ErrorCode], object]) -> None:
         """Until a handler is free; now, where nothing may wait any more."""

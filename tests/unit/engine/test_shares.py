@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 
 from kbroker.engine._shares import HotShares, RecordsWatch
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, InvariantError
 from tests.unit.engine.test_gathering import BATCH, FOR_EVER_NS, LONG_MS, Follower, append, led
 from tests.unit.engine.wire import produce_frame, produced_in
-from tests.unit.net.harness import Rig, eventually
+from tests.unit.net.harness import Client, Gate, Rig, cold_frame, eventually
 
 MakeRig = Callable[..., Rig]
 TP_CLEAR: Final = 51  # of typeslots.h
@@ -41,6 +41,24 @@ def test_a_wait_for_records_lets_a_fetch_go_that_lingers(patient: Rig) -> None:
     assert follower.receives() == 1
     follower.asks()
     assert produced_in(9, producer.receive())
+
+
+@pytest.mark.parametrize("leave", [Client.end_sending, Client.reset])
+def test_a_client_that_has_left_is_known(
+    make_rig: MakeRig, leave: Callable[[Client], None]
+) -> None:
+    gate = Gate()
+    rig = make_rig(dispatch=gate)
+    client, hot = rig.client(), HotShares(rig.hot)
+    client.send(cold_frame())
+    gate.wait_for(1)
+    (request,) = gate.held
+    assert not hot.has_left(request)
+    leave(client)
+    eventually(lambda: hot.has_left(request), "the client has left")
+    gate.release()
+    with pytest.raises(InvariantError):
+        hot.has_left(request)
 
 
 def test_the_collector_does_not_take_the_hot_path_from_a_wait() -> None:
