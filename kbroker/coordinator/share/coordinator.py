@@ -14,7 +14,7 @@ coordinator knows too.
 Nothing here waits for a log but the workers (`log/log_workers.py`): handlers and the persister
 return at once.
 
-Bound: WAITING_MAX requests and SHARE_STATES_OF_PARTITION_MAX states for a partition of the topic;
+Bound: WAITING_MAX requests, half of that for summaries, and SHARE_STATES_OF_PARTITION_MAX states for a partition of the topic;
 one more is answered COORDINATOR_NOT_AVAILABLE. Lock: one, a leaf, around the partitions, their
 queues and the dictionaries of states; a state itself is changed by its partition's round only.
 """
@@ -42,6 +42,7 @@ from kbroker.coordinator.share.requests import (
     Write,
     failed,
     full,
+    room_for,
 )
 from kbroker.coordinator.share.seams import Outcome
 from kbroker.coordinator.share.state import ShareState
@@ -193,7 +194,7 @@ class ShareCoordinator:
             found = self._partitions.get(partition)
             if found is None or found.term < term:  # an empty one is not loaded
                 found = self._partitions[partition] = _Partition(partition, term)
-            is_full = len(found.waiting) >= WAITING_MAX
+            is_full = len(found.waiting) >= room_for(asked, WAITING_MAX)
             begins = not is_full and not found.is_working
             if not is_full:
                 found.waiting.append(_Waiting(asked, done))

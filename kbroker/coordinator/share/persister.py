@@ -13,9 +13,10 @@ RETRY_MS, and then after twice as long each time, up to RETRY_MS_MAX, as long as
 TIME_MS from when it came. A write that is made twice says the same twice, and has the same number:
 a coordinator that gets it once more after a later one leaves it out.
 
-Bounds: WAITING_MAX calls; a request has REQUEST_MAX of them, and about BATCHES_MAX batches. Any
-thread. Lock: one, a leaf; nothing is called with it. What follows from an answer is done by one
-thread at a time, in order (`Outbox`): chains of any length need no stack.
+Bounds: WAITING_MAX calls, of which summaries leave half to the others; a request has REQUEST_MAX of
+them, and about BATCHES_MAX batches. Any thread. Lock: one, a leaf; nothing is called with it. What
+follows from an answer is done by one thread at a time, in order (`Outbox`): chains of any length
+need no stack.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from kbroker.coordinator.share.requests import (
     Write,
     failed,
     full,
+    room_for,
 )
 from kbroker.coordinator.share.seams import Outcome, ReadState, Summary
 from kbroker.errors import ErrorCode
@@ -189,7 +191,7 @@ class StatePersister:
     def _call(self, asked: Asked, done: Callable[[Any], object]) -> None:
         call = _Call(asked, done, self._clock.monotonic_ms() + TIME_MS)
         with self._lock:
-            is_full = self._waiting >= WAITING_MAX
+            is_full = self._waiting >= room_for(asked, WAITING_MAX)
             if not is_full:
                 self._waiting += 1
                 chain = self._chains.setdefault(asked.key, deque())

@@ -79,3 +79,9 @@ def full(asked: Asked) -> Answer:
     """The answer that there is no room for it."""
     words = "too much waits for the share coordinator; try again later"
     return failed(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE, words)._replace(is_full=True)
+
+
+def room_for(asked: Asked, waiting_max: int) -> int:
+    """How many may wait before this one. Summaries are for tools: they leave half of the room to
+    what the members of groups wait for."""
+    return waiting_max // 2 if isinstance(asked, Summarize) else waiting_max

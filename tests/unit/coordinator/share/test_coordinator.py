@@ -328,6 +328,14 @@ def test_the_queue_has_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) ->
     assert answers[:2] == [[Outcome()]] * 2
 
 
+def test_summaries_leave_room_for_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAITING_MAX", 2)
+    world.at_once = False
+    answers = [world.begin(Summarize(KEY, 0)) for _ in range(2)]
+    assert [each.is_full for each in answers[1]] == [True]
+    assert world.begin(write(1, 4)) == []
+
+
 # --- leadership -----------------------------------------------------------------------------------
 
 

@@ -218,6 +218,21 @@ def test_a_full_queue_is_an_answer(world: World, monkeypatch: pytest.MonkeyPatch
     assert [number for number, _ in world.outcomes] == [2, 0]
 
 
+def test_summaries_leave_room_for_requests_of_members(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAITING_MAX", 4)
+    summaries: list[Summary] = []
+    for number in range(3):
+        world.persister.summary(key_of(number), -1, summaries.append)
+    assert [each.is_full for each in summaries] == [True]
+    for number in range(2):
+        world.write(number)
+    assert not world.outcomes
+    world.write(2)
+    assert [number for number, _ in world.outcomes] == [2]
+
+
 def test_a_request_has_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REQUEST_MAX", 3)
     monkeypatch.setattr(module, "BATCHES_MAX", 4)
