@@ -102,7 +102,10 @@ class LatestOffsets:
                 found.update(ends)
             done(found)
 
-        Gathering(elsewhere, ask, all_came).begin()
+        def failed(node_id: int) -> Ends:
+            return dict.fromkeys(elsewhere[node_id], ErrorCode.UNKNOWN_SERVER_ERROR)
+
+        Gathering(elsewhere, ask, all_came, failed, self._failures).begin()
 
     def _begin(
         self, node_id: int, places: Sequence[TopicPartition], came: Callable[[Ends], None]

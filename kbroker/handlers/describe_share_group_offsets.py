@@ -8,12 +8,17 @@ has the start -1, and so has a topic that is not there. The lag is the number of
 start on that are not done: the end of the partition - the start - those that are done; -1: not
 known. Other than in Apache Kafka, a state that cannot be read now is an error, and not "no offset".
 
-Any handler thread, then the threads of the answers; holds no lock.
+A request may name SHARE_PARTITIONS_DESCRIBED_MAX share-partitions. No more are asked about after
+DESCRIBE_MS_MAX, or soon after its client has left: the others are answered REQUEST_TIMED_OUT.
+
+Any handler thread; what follows from the answers is done by a handler too, since it may be much.
+Holds no lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker import limits
@@ -23,13 +28,13 @@ from kbroker.coordinator.share.seams import Summary
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import denied
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, Repeats
+from kbroker.handlers.reply import failures
 from kbroker.handlers.share_offsets import DENIED_WORDS
 from kbroker.protocol import messages
 from kbroker.security.rights import Operation, ResourceType
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.share.seams import Persister
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services, Share
     from kbroker.metadata.image import ClusterImage, TopicImage
@@ -44,6 +49,10 @@ if TYPE_CHECKING:
     )
     from kbroker.protocol.messages.table import Message
 
+# As long as an administrative client waits for an answer, at its defaults.
+DESCRIBE_MS_MAX: Final = 30_000
+# Of a client that has ended its side of the connection, and may have gone.
+LEFT_MS_MAX: Final = 1_000
 _NO_LAG: Final = -1
 # The state could not be read, but may be there.
 _NOT_READ: Final = frozenset(
@@ -116,7 +125,7 @@ def handle(services: Services, call: Call[Request]) -> None:
     if share is None or not keys:
         call.answer(_response(call, groups, {}, {}))
     else:
-        _summarize(share, call, groups, keys)
+        _summarize(services, share, call, groups, keys)
 
 
 def _named(services: Services, call: Call[Request], asked: RequestGroup) -> _Group:
@@ -159,12 +168,22 @@ def _all_topics(
 
 
 def _summarize(
+    services: Services,
     share: Share,
     call: Call[Request],
     groups: Sequence[_Group],
     keys: Mapping[SharePartition, str],
 ) -> None:
-    persister: Persister = share.persister
+    persister, clock = share.persister, services.clock
+    ends_ms = clock.monotonic_ms() + DESCRIBE_MS_MAX
+    has_left = False
+
+    def is_late() -> bool:
+        nonlocal has_left, ends_ms
+        now_ms = clock.monotonic_ms()
+        if not has_left and share.has_left(call.request):
+            has_left, ends_ms = True, min(ends_ms, now_ms + LEFT_MS_MAX)
+        return now_ms >= ends_ms
 
     def summarized(summaries: Summaries) -> None:
         places = {
@@ -173,12 +192,25 @@ def _summarize(
             if _has_lag(summary)
         }
         with call:
-            share.latest_offsets(places, lambda ends: came(summaries, ends))
+            share.latest_offsets(places, partial(came, summaries))
 
     def came(summaries: Summaries, ends: Ends) -> None:
-        call.answer_made(lambda: _response(call, groups, summaries, ends))
+        answer = partial(call.answer_made, lambda: _response(call, groups, summaries, ends))
+        with call:
+            share.call_soon(answer)
 
-    Gathering(keys, lambda key, done: persister.summary(key, 0, done), summarized).begin()
+    Gathering(
+        keys, lambda key, done: persister.summary(key, 0, done), summarized, _failed, failures,
+        is_late=is_late, late=_late, hand_over=share.call_soon,
+    ).begin()  # fmt: skip
+
+
+def _failed(key: SharePartition) -> Summary:
+    return Summary(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _late(key: SharePartition) -> Summary:
+    return Summary(ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _has_lag(summary: Summary) -> bool:

@@ -359,6 +359,15 @@ class Share(Protocol):
         with the end of each, or the error in its place."""
         ...
 
+    def call_soon(self, call: Callable[[], object]) -> None:
+        """Have it done by a handler."""
+        ...
+
+    def has_left(self, request: ColdRequest) -> bool:
+        """Whether the client of a request that was not answered yet has ended its connection, or
+        its side of it: then it may still read."""
+        ...
+
 
 def no_share_service() -> ShareService:
     raise InvariantError("there are no share-partitions")

@@ -5,6 +5,7 @@
     handlers             -> coordinator, create_topic
     handlers             -> service          the share-partitions that this broker leads
     handlers             -> latest_offsets   for the lag of groups, here or at other brokers
+    handlers             -> call_soon        for work that follows from answers
     leaders, groups      -> persister        asks coordinators, here or at other brokers
 
 `start` and `stop` come in their steps of the broker's life. A lock is between them and the
@@ -22,6 +23,7 @@ from kbroker.failures import Failures
 from kbroker.limits import TASK_RETRY_MS
 from kbroker.metadata.features import SHARE_VERSION
 from kbroker.metadata.image import SHARE_STATE_TOPIC, ImageDelta
+from kbroker.net._wrapped_request import WrappedRequest
 from kbroker.peer.own_login import own_login
 from kbroker.server.share_service import ShareServiceOnDemand
 
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
     from kbroker.coordinator.share.coordinator import ShareCoordinator
     from kbroker.coordinator.share.persister import StatePersister
     from kbroker.engine._hot import HotPath
+    from kbroker.engine._shares import HotShares
     from kbroker.errors import ErrorCode
-    from kbroker.handlers.services import Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage, TopicImage
     from kbroker.own_thread import OwnThread
@@ -76,6 +79,7 @@ class ShareGroupsOnDemand:
         self._made: ShareStates | None = None
         self._persister: StatePersister | None = None
         self._latest_offsets: LatestOffsets | None = None
+        self._shares: HotShares | None = None
         self._is_started = self._is_stopped = self._tries_again = False
         self._creation: StateTopicCreation | None = None
         self.service: Final = ShareServiceOnDemand(
@@ -161,6 +165,22 @@ class ShareGroupsOnDemand:
                 )
             asked = self._latest_offsets
         asked.ask(places, done)
+
+    @property
+    def _hot_shares(self) -> HotShares:
+        with self._lock:
+            if self._shares is None:
+                from kbroker.engine._shares import HotShares
+
+                self._shares = HotShares(self._given.hot)
+            return self._shares
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        self._hot_shares.call_soon(lambda _: call())
+
+    def has_left(self, request: ColdRequest) -> bool:
+        """False where another broker has forwarded it: that is not known."""
+        return isinstance(request, WrappedRequest) and self._hot_shares.has_left(request)
 
     # --- the controller's thread ------------------------------------------------------------------
 

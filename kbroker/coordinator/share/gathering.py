@@ -1,10 +1,13 @@
 """The same question about many share-partitions: asked a few at a time, answered together.
 
     keys -> WINDOW of them are under way -> the next one with each answer -> done, with all answers
+         -> too late: each of those left is answered so                 -> done, with all answers
 
 So a group of any size leaves room for others in the persister's queue, which has a bound. An answer
 may come before the call returns: one thread at a time asks, and the stack does not grow with the
-number of keys. Any thread; the lock is a leaf.
+number of keys. A question that raises is answered like the others. What follows from all answers
+may take long where there are many, and is handed over to a thread that may take that long. Any
+thread; the lock is a leaf.
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kbroker.once import once
+
+if TYPE_CHECKING:
+    from kbroker.failures import Failures
 
 K = TypeVar("K")
 A = TypeVar("A")
@@ -30,15 +36,32 @@ class Gathering(Generic[K, A]):
         keys: Iterable[K],
         ask: Callable[[K, Callable[[A], None]], object],
         done: Callable[[dict[K, A]], object],
-        window: int = WINDOW,
+        failed: Callable[[K], A],
+        failures: Failures,
+        window: int | None = None,
+        *,
+        is_late: Callable[[], bool] = lambda: False,
+        late: Callable[[K], A] | None = None,
+        hand_over: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
-        """`ask` calls back once, and does not raise. `done` is called once, with the answers in the
-        order of the keys; on the thread that begins, if there are no keys."""
+        """`ask` calls back once; where it raises, `failed` gives the answer. `done` is called once,
+        with the answers in the order of the keys. `window`: of WINDOW, where there is none.
+
+        `is_late` is looked at before each question; once it is so, no more are asked, and `late`,
+        or `failed`, gives the answers of those that are left. `hand_over` has a call done by
+        another thread; without it `done` is called by the thread of the last answer, or by the one
+        that begins."""
         self._keys: Final = list(dict.fromkeys(keys))
         self._ask: Final = ask
         self._done: Final = done
+        self._failed: Final = failed
+        self._failures: Final = failures
+        self._is_late: Final = is_late
+        self._late: Final = late or failed
+        self._hand_over: Final = hand_over
         self._lock: Final = threading.Lock()
-        self._window: Final = window
+        self._window: Final = window or WINDOW
+        self._to_ask = len(self._keys)  # of the first keys
         self._asked = self._answered = 0
         self._is_asking = self._is_over = False
         self._answers: dict[K, A] = {}
@@ -53,20 +76,55 @@ class Gathering(Generic[K, A]):
             self._is_asking = True
         while True:
             with self._lock:
-                has_more = self._asked < len(self._keys)
+                has_more = self._asked < self._to_ask
                 if not has_more or self._asked - self._answered >= self._window:
                     self._is_asking = False
-                    ends = not self._is_over and self._answered == len(self._keys)
+                    ends = not self._is_over and self._answered == self._to_ask
                     self._is_over = self._is_over or ends
                     break
                 key = self._keys[self._asked]
+            if self._has_no_time():
+                with self._lock:
+                    self._to_ask = self._asked
+                continue
+            with self._lock:
                 self._asked += 1
-            self._ask(key, once(partial(self._came, key)))
+            self._ask_one(key)
         if ends:
-            self._done({key: self._answers[key] for key in self._keys})
+            self._end()
+
+    def _has_no_time(self) -> bool:
+        try:
+            return self._is_late()
+        except Exception as error:
+            self._failures.note("looking for the time that is left", error)
+            return True
+
+    def _ask_one(self, key: K) -> None:
+        came = once(partial(self._came, key))
+        try:
+            self._ask(key, came)
+        except Exception as error:
+            self._failures.note("asking about a share-partition", error)
+            came(self._failed(key))
 
     def _came(self, key: K, answer: A) -> None:
         with self._lock:
             self._answers[key] = answer
             self._answered += 1
         self._go_on()
+
+    def _end(self) -> None:
+        if self._hand_over is not None:
+            try:
+                self._hand_over(self._tell)
+                return
+            except Exception as error:  # better here than never
+                self._failures.note("handing answers over", error)
+        self._tell()
+
+    def _tell(self) -> None:
+        known, left = self._answers, self._keys[self._to_ask :]
+        found = {key: known[key] for key in self._keys[: self._to_ask]}
+        found.update((key, self._late(key)) for key in left)
+        self._done(found)

@@ -43,11 +43,12 @@ from kbroker.coordinator.group.messages import (
 from kbroker.coordinator.group.states import GroupState as ClassicState
 from kbroker.coordinator.share.gathering import Gathering
 from kbroker.coordinator.share.images import NO_START, SharePartition
+from kbroker.coordinator.share.seams import Outcome
 from kbroker.coordinator.share_group import decisions
 from kbroker.coordinator.share_group.assignor import SIMPLE, Subscriber, assign
 from kbroker.coordinator.share_group.images import Kind
 from kbroker.coordinator.share_group.messages import DescribedMember, Description
-from kbroker.coordinator.share_group.offset_steps import OffsetSteps, OnWorker
+from kbroker.coordinator.share_group.offset_steps import ASKING_MS_MAX, OffsetSteps, OnWorker
 from kbroker.coordinator.share_group.questions import (
     PAUSE_MS,
     UNDER_WAY_MAX,
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
         Leaver,
         SyncAsked,
     )
-    from kbroker.coordinator.share.seams import Outcome, Persister
+    from kbroker.coordinator.share.seams import Persister
     from kbroker.coordinator.share_group.messages import HeartbeatAsked
 
 SHARE: Final = "share"
@@ -450,7 +451,11 @@ class ShareGroup(OffsetSteps):
                     delete_group()
                 else:
                     keys = [SharePartition(self.group_id, *place) for place in places]
-                    Gathering(keys, self._persister().delete, went, UNDER_WAY_MAX).begin()
+                    Gathering(
+                        keys, self._persister().delete, went, lambda _: Outcome(FAILED),
+                        self._around.failures, UNDER_WAY_MAX,
+                        is_late=self._late_after(ASKING_MS_MAX),
+                    ).begin()  # fmt: skip
             except Exception as error:
                 failed(error)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer
@@ -47,6 +47,9 @@ _AWAY = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+
+# Of a request, for its questions and those of requests before it.
+ASKING_MS_MAX: Final = 60_000
 
 # `on_worker(group_id, call)`: have it done by a thread that may wait for the log of that group.
 OnWorker = Callable[[str, Callable[[], object]], object]
@@ -91,6 +94,12 @@ class OffsetSteps(RecordSteps[ShareGroupState]):
 
     # --- questions --------------------------------------------------------------------------------
 
+    def _late_after(self, time_ms: int) -> Callable[[], bool]:
+        """Whether so much time has gone by since this call."""
+        clock = self._around.clock
+        ends_ms = clock.monotonic_ms() + time_ms
+        return lambda: clock.monotonic_ms() >= ends_ms
+
     def _claim(self, keys: Iterable[SharePartition], claim: Claim) -> None:
         """With the lock held."""
         places = [(key.topic_id, key.partition) for key in keys]
@@ -114,7 +123,8 @@ class OffsetSteps(RecordSteps[ShareGroupState]):
         done: Callable[[Outcomes], object],
     ) -> None:
         """`done` is called once, by a thread that may wait for the log. A share-partition that a
-        later request has taken over is not asked for: that one decides."""
+        later request has taken over is not asked for: that one decides. After ASKING_MS_MAX none
+        is, for the client has gone by then."""
         try:
             persister = self._persister()
         except Exception as error:  # its making, for want of memory or descriptors
@@ -143,7 +153,11 @@ class OffsetSteps(RecordSteps[ShareGroupState]):
                 if following is not None:
                     following.begin()
 
-        questions = Gathering(keys, asked, over, UNDER_WAY_MAX)
+        questions = Gathering(
+            keys, asked, over, lambda _: Outcome(ErrorCode.UNKNOWN_SERVER_ERROR),
+            self._around.failures, UNDER_WAY_MAX, is_late=self._late_after(ASKING_MS_MAX),
+            late=lambda _: Outcome(ErrorCode.REQUEST_TIMED_OUT),
+        )  # fmt: skip
         with self.lock:
             self._requests.append(questions)
             is_first = len(self._requests) == 1

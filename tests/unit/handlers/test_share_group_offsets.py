@@ -10,10 +10,12 @@ from uuid import UUID
 import pytest
 
 from kbroker import limits
+from kbroker.coordinator.share import gathering
 from kbroker.coordinator.share.images import SharePartition
 from kbroker.coordinator.share.seams import Outcome, Summary
 from kbroker.coordinator.share_group.messages import AlterAsked, Altered, OffsetsDeleted
 from kbroker.errors import ErrorCode
+from kbroker.handlers import describe_share_group_offsets
 from kbroker.types import ApiKey, TopicPartition
 from tests.unit.handlers.support import FakeBroker, answer_of, part_of, request_of
 
@@ -32,6 +34,8 @@ class Shares:
         self.ends: dict[TopicPartition, int | ErrorCode] = {}
         self.asked: list[SharePartition] = []
         self.waiting: list[Callable[[], object]] | None = None
+        self.handed_over: list[Callable[[], object]] | None = None  # None: done at once
+        self.gone = False
         self.coordinator = None
 
     @property
@@ -48,6 +52,16 @@ class Shares:
 
     def latest_offsets(self, places: Iterable[TopicPartition], done: Any) -> None:
         done({place: self.ends[place] for place in places})
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        if self.handed_over is None:
+            call()
+        else:
+            self.handed_over.append(call)
+
+    def has_left(self, request: Any) -> bool:
+        assert request.answer is None
+        return self.gone
 
 
 class Groups:
@@ -224,6 +238,52 @@ def test_the_response_waits_for_the_last_state() -> None:
         assert request.answer is None
         world.share.waiting.pop()()
     assert [len(rows(group)) for group in answer_of(request).groups] == [2, 1]
+
+
+def test_the_thread_that_answers_makes_no_response() -> None:
+    world = World()
+    world.state(0, Summary(start_offset=0, delivery_complete_count=0), end=2)
+    world.share.waiting, world.share.handed_over = [], []
+    request = world.ask(described(1, ("g", {"t": [0]})))
+    world.share.waiting.pop()()
+    for _ in range(2):  # for the ends of the partitions, and for the response
+        assert request.answer is None
+        (call,) = world.share.handed_over
+        world.share.handed_over.clear()
+        call()
+    (group,) = answer_of(request).groups
+    assert rows(group) == {("t", 0): (0, 0, 2, 0)}
+
+
+def test_a_handler_that_cannot_be_had_is_an_answer() -> None:
+    world = World()
+
+    def call_soon(call: Callable[[], object]) -> None:
+        raise MemoryError
+
+    share: Any = world.share
+    share.call_soon = call_soon
+    answer = world.call(described(1, ("g", {"t": [0]})))
+    assert answer.groups[0].error_code.value == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_after_some_time_no_more_states_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, leaves: bool
+) -> None:
+    """Soon, when the client has left."""
+    monkeypatch.setattr(gathering, "WINDOW", 1)
+    world, module = World(), describe_share_group_offsets
+    world.share.waiting, world.share.gone = [], leaves
+    request = world.ask(described(1, ("g", {"t": range(3)})))
+    world.clock.advance((module.LEFT_MS_MAX if leaves else module.DESCRIBE_MS_MAX) - 1)
+    world.share.waiting.pop()()
+    world.clock.advance(1)
+    world.share.waiting.pop()()
+    assert not world.share.waiting
+    (group,) = answer_of(request).groups
+    late = (-1, 0, -1, ErrorCode.REQUEST_TIMED_OUT)
+    assert rows(group) == {("t", 0): (-1, 0, -1, 0), ("t", 1): (-1, 0, -1, 0), ("t", 2): late}
 
 
 def test_a_request_names_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -14,6 +16,8 @@ from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.features import SHARE_VERSION, FinalizedFeatures
 from kbroker.metadata.image import SHARE_STATE_TOPIC, ClusterImage, ImageDelta
 from kbroker.server.share_groups import Given, ShareGroupsOnDemand
+from tests.unit.handlers.support import FakeRequest
+from tests.unit.net.harness import Gate, cold_frame, eventually, running
 
 STATE = new_topic_image(SHARE_STATE_TOPIC, UUID(int=1), [(1,)], {})
 RAISED = FinalizedFeatures().changed({SHARE_VERSION: 1})
@@ -54,6 +58,16 @@ class States:
             raise RuntimeError("can't start new thread")
 
 
+def given(later: Later, hot: Any) -> Given:
+    nothing: Any = None
+    return Given(
+        lambda: SimpleNamespace(node_id=1),  # type: ignore[arg-type, return-value]
+        SystemClock(), later, nothing, hot,  # type: ignore[arg-type]
+        lambda: later,  # type: ignore[arg-type, return-value]
+        nothing, nothing, nothing, nothing, nothing,
+    )  # fmt: skip
+
+
 @pytest.fixture
 def later() -> Later:
     return Later()
@@ -63,14 +77,7 @@ def later() -> Later:
 def shares(later: Later, monkeypatch: pytest.MonkeyPatch) -> ShareGroupsOnDemand:
     monkeypatch.setattr(States, "starts", [])
     monkeypatch.setattr("kbroker.cluster.share_state.ShareStates", States)
-    nothing: Any = None
-    given = Given(
-        lambda: SimpleNamespace(node_id=1),  # type: ignore[arg-type, return-value]
-        SystemClock(), later, nothing, nothing,  # type: ignore[arg-type]
-        lambda: later,  # type: ignore[arg-type, return-value]
-        nothing, nothing, nothing, nothing, nothing,
-    )  # fmt: skip
-    made = ShareGroupsOnDemand(given)
+    made = ShareGroupsOnDemand(given(later, None))
     made.start()
     return made
 
@@ -93,3 +100,19 @@ def test_a_topic_of_that_name_is_nothing_before_the_feature(
     States.starts.append("before")
     shares.show(later.image.with_features(RAISED))
     assert shares.made is not None
+
+
+def test_a_handler_does_the_work_of_answers(later: Later, tmp_path: Path) -> None:
+    gate, done = Gate(), threading.Event()
+    with running(tmp_path, dispatch=gate) as rig:
+        shares = ShareGroupsOnDemand(given(later, rig.hot))
+        shares.call_soon(done.set)
+        assert done.wait(60)
+        client = rig.client()
+        client.send(cold_frame())
+        gate.wait_for(1)
+        (request,) = gate.held
+        forwarded: Any = FakeRequest(0, 0, b"")
+        assert not shares.has_left(request) and not shares.has_left(forwarded)
+        client.reset()
+        eventually(lambda: shares.has_left(request), "the client has left")

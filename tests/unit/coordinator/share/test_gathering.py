@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
 from kbroker.coordinator.share.gathering import Gathering
+from kbroker.failures import Failures
 
 
 class Asked:
@@ -27,10 +29,19 @@ class Asked:
         done(f"of {key}")
 
 
+def gather(
+    keys: Iterable[int], ask: Any, done: Any, window: int | None = None, **more: Any
+) -> Failures:
+    """Begin; what is noted."""
+    failures = Failures("questions")
+    Gathering(keys, ask, done, "failed on {}".format, failures, window, **more).begin()
+    return failures
+
+
 @pytest.mark.parametrize("at", [0, -1])
 def test_a_window_of_questions_is_under_way(at: int) -> None:
     asked = Asked()
-    Gathering(range(10), asked.ask, asked.done.append, window=3).begin()
+    gather(range(10), asked.ask, asked.done.append, window=3)
     for _ in range(10):
         assert not asked.done
         asked.answer(at)
@@ -41,19 +52,19 @@ def test_a_window_of_questions_is_under_way(at: int) -> None:
 
 def test_no_question_is_answered_at_once() -> None:
     asked = Asked()
-    Gathering([], asked.ask, asked.done.append).begin()
+    gather([], asked.ask, asked.done.append)
     assert asked.done == [{}]
 
 
 def test_answers_at_once_need_no_stack() -> None:
     done: list[dict[int, int]] = []
-    Gathering(range(20_000), lambda key, done: done(key), done.append, window=2).begin()
+    gather(range(20_000), lambda key, done: done(key), done.append, window=2)
     assert [len(each) for each in done] == [20_000]
 
 
 def test_a_key_that_is_named_twice_is_asked_once_and_a_late_answer_is_none() -> None:
     asked = Asked()
-    Gathering([1, 1, 2], asked.ask, asked.done.append).begin()
+    gather([1, 1, 2], asked.ask, asked.done.append)
     (_, first), (_, second) = asked.waiting
     first("a")
     first("b")
@@ -75,6 +86,76 @@ def test_answers_of_many_threads_come_together() -> None:
         found.update(answers)
         over.set()
 
-    Gathering(range(500), ask, done, window=7).begin()
+    gather(range(500), ask, done, window=7)
     assert over.wait(60)
     assert found == {key: key for key in range(500)}
+
+
+def test_a_question_that_raises_is_answered_like_the_others() -> None:
+    asked = Asked()
+
+    def ask(key: int, done: Callable[[str], None]) -> None:
+        if key == 1:
+            raise MemoryError
+        asked.ask(key, done)
+        if key == 2:
+            done("of 2, before")
+            raise MemoryError
+
+    failures = gather(range(4), ask, asked.done.append, window=2)
+    while asked.waiting:
+        asked.answer()
+    assert asked.done == [{0: "of 0", 1: "failed on 1", 2: "of 2, before", 3: "of 3"}]
+    assert failures.count == 2
+
+
+def test_after_the_time_is_over_nothing_more_is_asked() -> None:
+    asked = Asked()
+    is_over = False
+    late = "too late for {}".format
+    gather(range(5), asked.ask, asked.done.append, 2, is_late=lambda: is_over, late=late)
+    is_over = True
+    for _ in range(2):
+        assert not asked.done  # those under way have answers of their own
+        asked.answer()
+    assert not asked.waiting
+    (found,) = asked.done
+    assert list(found.items()) == [
+        (0, "of 0"), (1, "of 1"), (2, "too late for 2"), (3, "too late for 3"),
+        (4, "too late for 4"),
+    ]  # fmt: skip
+
+
+def test_a_time_that_is_over_before_the_first_question() -> None:
+    asked = Asked()
+    gather([1], asked.ask, asked.done.append, is_late=lambda: True)
+    assert asked.done == [{1: "failed on 1"}]
+
+
+def test_a_look_at_the_time_that_raises_ends_the_questions() -> None:
+    asked = Asked()
+
+    def is_late() -> bool:
+        raise MemoryError
+
+    failures = gather([1], asked.ask, asked.done.append, is_late=is_late)
+    assert asked.done == [{1: "failed on 1"}]
+    assert failures.count == 1
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_all_answers_are_handed_over(raises: bool) -> None:
+    asked = Asked()
+    handed_over: list[Callable[[], object]] = []
+
+    def hand_over(call: Callable[[], object]) -> None:
+        if raises:
+            raise MemoryError
+        handed_over.append(call)
+
+    gather([1], asked.ask, asked.done.append, hand_over=hand_over)
+    asked.answer()
+    if not raises:
+        assert not asked.done
+        handed_over.pop()()
+    assert asked.done == [{1: "of 1"}]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.coordinator.share.images import SharePartition
+from kbroker.coordinator.share_group import group, offset_steps
 from kbroker.coordinator.share_group.images import StateTopics, TopicPartitions
 from kbroker.coordinator.share_group.messages import AlterAsked, Altered, OffsetsDeleted
 from kbroker.errors import ErrorCode
@@ -247,6 +248,42 @@ def test_a_persister_that_cannot_be_made(left: World) -> None:
     assert codes_of(answers) == {0: NONE}
 
 
+def test_a_persister_that_raises_half_way(left: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = left.persister.initialize
+
+    def initialize(key: SharePartition, epoch: int, start: int, done: Any) -> None:
+        if key.partition == 1:
+            raise MemoryError
+        asked(key, epoch, start, done)
+
+    monkeypatch.setattr(left.persister, "initialize", initialize)
+    answers = alter(left, {0: 7, 1: 8, 2: 9})
+    left.persister.answer()
+    assert codes_of(answers) == {0: NONE, 1: ErrorCode.UNKNOWN_SERVER_ERROR, 2: NONE}
+    assert left.failures.count == 1
+    monkeypatch.setattr(left.persister, "initialize", asked)
+    answers = alter(left, {1: 8})
+    left.persister.answer()
+    assert codes_of(answers) == {1: NONE}
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (offset_steps, group):
+        monkeypatch.setattr(module, "UNDER_WAY_MAX", 1)
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_an_alteration_ends_when_its_client_has_gone(left: World) -> None:
+    answers, later = alter(left, {0: 7, 1: 8, 2: 9}), alter(left, {0: 6}, "u")
+    left.clock.advance(offset_steps.ASKING_MS_MAX)
+    assert left.persister.answer() == [("initialize", 0)]
+    assert not left.persister.asked
+    assert codes_of(answers) == {0: NONE, 1: AWAY, 2: AWAY}
+    assert codes_of(later) == {0: AWAY}
+    assert partitions(left) == ({}, {"t": [0, 1, 2]}, [])
+
+
 # --- deletions ------------------------------------------------------------------------------------
 
 
@@ -373,6 +410,19 @@ def test_a_group_whose_states_stay_begins_anew(left: World) -> None:
     left.persister.at_once = True
     found = left.settle("a", left.join().epoch)
     assert found.assignment == {left.id_of("t"): frozenset({0, 1, 2})}
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_a_group_whose_states_take_too_long_stays(left: World) -> None:
+    codes = remove(left)
+    left.clock.advance(offset_steps.ASKING_MS_MAX)
+    assert left.persister.answer() == [("delete", 0)]
+    assert (codes, left.persister.asked) == ([AWAY], [])
+    assert partitions(left) == ({}, {}, ["t"])
+    codes = remove(left)
+    while left.persister.asked:
+        left.persister.answer()
+    assert codes == [NONE]
 
 
 def test_all_that_may_have_a_state_goes_with_the_group(left: World) -> None:
