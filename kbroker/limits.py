@@ -254,6 +254,8 @@ SHARE_GROUPS_MAX: Final = 10_000
 # States of share-partitions in one partition of the state topic, some 90 MB; a round may add a few
 # hundred beyond it. A new one is refused: COORDINATOR_NOT_AVAILABLE.
 SHARE_STATES_OF_PARTITION_MAX: Final = 200_000
+# The same of all partitions that a broker coordinates: some 230 MB.
+SHARE_STATES_MAX: Final = 500_000
 # Ids that were handed out and not yet joined with, per group. At the bound the group is full.
 GROUP_PENDING_MEMBERS_MAX: Final = 10_000
 # A new member has no id yet and cannot send heartbeats: its join is given up after this time.
@@ -353,6 +355,7 @@ _RELATIONS: Final = {
     "a client id that is kept is one": KEPT_CLIENT_ID_CHARS_MAX <= TEXT_BYTES_MAX,
     "a request's partitions fit into an array": REQUEST_PARTITIONS_MAX <= ARRAY_ITEMS_MAX,
     "a share group is a group": SHARE_GROUPS_MAX <= GROUPS_MAX,
+    "a partition's states are some of all": SHARE_STATES_OF_PARTITION_MAX <= SHARE_STATES_MAX,
     "one request names a whole session": SESSION_PARTITIONS_MAX <= REQUEST_PARTITIONS_MAX,
     "a word has a bit for each Processor": PROCESSORS_MAX <= 64,
     "a byte counts listeners, and versions": max(LISTENERS_MAX, API_VERSIONS_MAX) <= 127,

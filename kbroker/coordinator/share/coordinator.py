@@ -14,9 +14,10 @@ coordinator knows too.
 Nothing here waits for a log but the workers (`log/log_workers.py`): handlers and the persister
 return at once.
 
-Bound: WAITING_MAX requests, half of that for summaries, and SHARE_STATES_OF_PARTITION_MAX states for a partition of the topic;
-one more is answered COORDINATOR_NOT_AVAILABLE. Lock: one, a leaf, around the partitions, their
-queues and the dictionaries of states; a state itself is changed by its partition's round only.
+Bound: WAITING_MAX requests for a partition of the topic, half of that for summaries;
+SHARE_STATES_OF_PARTITION_MAX states of a partition, and SHARE_STATES_MAX in all. One more is
+answered COORDINATOR_NOT_AVAILABLE. Lock: one, a leaf, around the partitions, their queues and the
+dictionaries of states; a state itself is changed by its partition's round only.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ WRITE_TIMEOUT_KEY: Final = "share.coordinator.write.timeout.ms"
 COLD_KEY: Final = "share.coordinator.cold.partition.snapshot.interval.ms"
 
 Record = tuple[bytes, bytes | None]
+
+FULL_WORDS: Final = "There are as many states as there may be; delete share groups not used."
 
 
 class ShareLog(Protocol):
@@ -271,18 +274,8 @@ class ShareCoordinator:
         again and then a later one, is nothing: it would take back what that has said."""
         if isinstance(asked, Write) and _is_late(asked, at.newest.get(asked.key)):
             return Decision(Outcome()), None
-        if (
-            isinstance(asked, Initialize)
-            and asked.key not in at.states
-            and len(at.states) >= limits.SHARE_STATES_OF_PARTITION_MAX
-        ):
-            self._lines.write(
-                logging.WARNING, "too many states",
-                "partition %d of the share state topic has %d states, as many as it may have: a new"
-                " one is refused; delete share groups that are not used",
-                at.index, len(at.states),
-            )  # fmt: skip
-            return Decision(failed(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE)), None
+        if isinstance(asked, Initialize) and asked.key not in at.states and self._is_full(at):
+            return Decision(failed(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE, FULL_WORDS)), None
         try:
             decision = decide(
                 asked,
@@ -295,6 +288,28 @@ class ShareCoordinator:
         except Exception as error:
             self.failures.note("a decision about share state", error)
             return Decision(failed(asked, ErrorCode.UNKNOWN_SERVER_ERROR)), None
+
+    def _is_full(self, at: _Partition) -> bool:
+        """Whether there is no room for another state, with a line that says so."""
+        if len(at.states) >= limits.SHARE_STATES_OF_PARTITION_MAX:
+            self._lines.write(
+                logging.WARNING, "too many states",
+                "partition %d of the share state topic has %d states, as many as it may have: a new"
+                " one is refused; delete share groups that are not used",
+                at.index, len(at.states),
+            )  # fmt: skip
+            return True
+        count = self.state_count()
+        if count >= limits.SHARE_STATES_MAX:
+            self._lines.write(
+                logging.WARNING, "too many states in all",
+                "this broker coordinates %d states of share-partitions, as many as it may: a new"
+                " one is refused; delete share groups that are not used, or have other brokers lead"
+                " some partitions of the share state topic",
+                count,
+            )  # fmt: skip
+            return True
+        return False
 
     def _apply(
         self, at: _Partition, decided: Sequence[tuple[_Waiting, Decision]], offset: int

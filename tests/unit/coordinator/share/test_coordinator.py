@@ -21,6 +21,7 @@ from kbroker.coordinator.share.records import (
 )
 from kbroker.coordinator.share.requests import Delete, Initialize, Read, Summarize, Write
 from kbroker.coordinator.share.seams import Outcome, ReadState, Summary
+from kbroker.coordinator.share.state import ShareState
 from kbroker.errors import ErrorCode
 from tests.unit.coordinator.share.world import (
     KEY,
@@ -490,4 +491,21 @@ def test_states_of_a_partition_have_a_bound(
     assert len([each for each in caplog.messages if "as many as it may have" in each]) == 1
     world.done(Initialize(key_of(1), 6, 10))  # which is there
     world.done(Delete(key_of(1)))
+    world.done(Initialize(key_of(2), 5, NO_START))
+
+
+def test_states_of_all_partitions_have_a_bound(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "SHARE_STATES_MAX", 4)
+    found = ShareState.after(None, Snapshot(0, 5, 0, NO_START, NO_COUNT, 0, 0, ()), 0)
+    assert found is not None
+    world.coordinator.load(1, 1, {key_of(8): found, key_of(9): found})
+    world.done(Initialize(key_of(1), 5, NO_START))
+    refused = world.ask(Initialize(key_of(2), 5, NO_START))
+    assert refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refused.message == module.FULL_WORDS
+    assert len([each for each in caplog.messages if "coordinates 4 states" in each]) == 1
+    world.done(Initialize(key_of(1), 6, 10))  # which is there
+    world.coordinator.unload([1])
     world.done(Initialize(key_of(2), 5, NO_START))
