@@ -6,7 +6,8 @@ partition may remember a hundred thousand, so the log writes them into the answe
 what one answer may hold is bounded: a partition beyond the bound has an error instead.
 
 `kbroker share explain` asks for one record of a share-partition, too, by tagged fields of ours. It
-needs DESCRIBE on the group, beside READ on the topic.
+needs DESCRIBE on the group, beside READ on the topic. Such a request has a partition answered once,
+however often it is named: an index costs four bytes, and its record more than a hundred.
 
 Any handler thread; takes each partition's lock for the copying.
 """
@@ -46,6 +47,7 @@ def handle(services: Services, call: Call[Request]) -> None:
     group_id = call.message.share_group_id
     if group_id and denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, [group_id]):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    described: set[tuple[str, int]] = set()  # with the records of a share group
     for topic in call.message.topics:
         refusal = _HIDDEN if topic.name in hidden else _refusal(services, topic.name)
         partitions = []
@@ -53,9 +55,12 @@ def handle(services: Services, call: Call[Request]) -> None:
             if refusal is not None:
                 partitions.append(_refused(index, *refusal))
                 continue
+            if group_id and (topic.name, index) in described:
+                continue
             try:
                 found = _described(services, topic.name, index, budget)
                 if group_id:
+                    described.add((topic.name, index))
                     _add_share_record(services, call.message, topic.name, found)
                 partitions.append(found)
             except KafkaError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker import limits
+from kbroker.coordinator.share.images import SharePartition
 from kbroker.errors import ErrorCode
 from kbroker.log.engine._results import DirectoryUse, FutureLog
+from kbroker.protocol import messages
+from kbroker.replica.share.description import Described
 from kbroker.types import ApiKey, TopicPartition
 from tests.unit.handlers.support import FakeBroker, part_of, request_of, written
 
@@ -121,6 +125,44 @@ def test_an_answer_holds_so_many_producers_and_no_more(monkeypatch: pytest.Monke
         ("t", 0, ErrorCode.INVALID_REQUEST, True, 0),
         ("u", 0, ErrorCode.INVALID_REQUEST, True, 0),
     ]
+
+
+class Led:
+    """A share-partition without members, and the service that has it."""
+
+    def __init__(self) -> None:
+        self.leaders = self
+        self.looked: list[int] = []
+
+    def find(self, key: SharePartition) -> Led:
+        self.looked.append(key.partition)
+        return self
+
+    def describe(self, offset: int) -> tuple[bool, Described]:
+        return True, Described(offset, offset + 1, 0, offset, offset)
+
+    def settings(self) -> Any:
+        return SimpleNamespace(deliveries=5, window=2_000)
+
+
+def test_a_record_of_a_share_group_is_described_once() -> None:
+    broker, led, table = FakeBroker(), Led(), messages.describe_producers
+    image = broker.controller.image
+    broker.controller.publish(image.with_features(image.features.changed({"share.version": 1})))
+    service: Any = led
+    broker.services.share_service = lambda: service
+    broker.create("t", partitions=2)
+    topics = [
+        table.TopicRequest(name="t", partition_indexes=[0, 1, 0] + [1] * 100),
+        table.TopicRequest(name="t", partition_indexes=[0]),
+    ]
+    for group, count in (("", 104), ("g", 2)):
+        body = table.Request(topics=topics, share_group_id=group, share_offset=7).encode(0)
+        answer = table.Response.decode(broker.send(PRODUCERS, 0, body).answer or b"", 0)
+        found = [each for topic in answer.topics for each in topic.partitions]
+        assert len(found) == count
+        assert len([each for each in found if each.share_records]) == (2 if group else 0)
+    assert led.looked == [0, 1]
 
 
 # --- DescribeLogDirs ------------------------------------------------------------------------------
