@@ -184,6 +184,7 @@ class RecordSteps(Generic[S]):
             return
         except Exception as error:
             draft.take_back()
+            self._timers.end_others(self._state.members)
             self._seen = None  # what was seen in it may not have had its effect
             self._around.failures.note(what, error)
             self._answer_later(answer, HeartbeatAnswer(FAILED))

@@ -13,7 +13,7 @@ cancelled too late finds its token outdated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -185,6 +185,11 @@ class Timers:
 
     def end_all(self) -> None:
         for member_id in list(self._members):
+            self.end(member_id)
+
+    def end_others(self, members: Container[str]) -> None:
+        """Only these members are there: others have joined in a step that was taken back."""
+        for member_id in [each for each in self._members if each not in members]:
             self.end(member_id)
 
     def without(self, members: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from kbroker.coordinator.consumer_group import parts
 from kbroker.coordinator.consumer_group.beside import Beside
+from kbroker.coordinator.consumer_group.group import ConsumerGroup
 from kbroker.coordinator.consumer_group.images import (
     Change,
     CurrentImage,
@@ -392,3 +393,15 @@ def test_a_record_without_a_key_costs_no_partition() -> None:
     nothing: Any = None
     GroupReplay(nothing, nothing, 0).record(record)
     TransactionReplay(nothing).record(record)
+
+
+def test_a_join_that_fails_leaves_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.join("a")
+
+    def fails(group: Any, draft: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumerGroup, "_parts", fails)
+        assert world.join("b").code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.group._timers.without(["a", "b"]) == ["b"]

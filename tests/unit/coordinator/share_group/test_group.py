@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.coordinator.share_group.group import ShareGroup
 from kbroker.coordinator.share_group.state import ShareGroupLabel
 from kbroker.errors import ErrorCode
 from tests.unit.coordinator.consumer_group.world import topic_of
@@ -315,3 +316,18 @@ def test_requests_of_other_protocols_are_refused(world: World) -> None:
     assert (group.readers()[0], group.heartbeat("x", None, 1)) == (missing, unknown)
     assert group.listed()[2:] == ("share", "share")
     assert not group.is_empty
+
+
+def test_a_join_that_fails_leaves_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its timer would fire for ever: no member is there to end."""
+    world.join()
+
+    def fails(group: Any, draft: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ShareGroup, "_parts", fails)
+        assert world.join("b").code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.group._timers.without(["a", "b"]) == ["b"]
+    assert world.join("b").code is NONE
+    assert not world.group._timers.without(["a", "b"])
