@@ -15,7 +15,8 @@ import socket as _socket
 import threading
 
 from kbroker._state import State
-from kbroker.limits import OPENING_MAX, OPENING_MS_MAX, OPENING_PER_IP_MAX
+from kbroker.limits import (
+    OPENING_BYTES_MAX, OPENING_MAX, OPENING_MS_MAX, OPENING_PER_IP_MAX)
 from kbroker.net._listening import listening_socket
 from kbroker.net._wrapped_request import WrappedRequest  # no-cython-lint: a name of this face
 
@@ -70,6 +71,7 @@ from kbroker.net._types cimport (
     CAUSE_NOT_TAKEN,
     CAUSE_NO_MEMORY,
     CAUSE_CROWDED,
+    CAUSE_OPENING_BYTES,
     CAUSE_OPENING,
     CAUSE_SILENT_ERROR,
     CAUSE_STATE,
@@ -111,6 +113,8 @@ _CLOSE_CAUSES = {
     CAUSE_CROWDED: (
         "the oldest where more than kbroker.max.unauthenticated.connections had not"
         " authenticated; raise it if these were clients of yours"),
+    CAUSE_OPENING_BYTES: (
+        "long frames of more clients at a time than may send them before they have authenticated"),
 }
 
 _USES = {USE_PRODUCE: "Produce", USE_FETCH: "Fetch", USE_OTHER: "other"}
@@ -134,7 +138,7 @@ cdef class SocketServer:
         long long pipelined_bytes_max, long long pipelined_total_bytes_max,
         long long unsent_bytes_max, int send_buffer_bytes, int receive_buffer_bytes,
         int opening_ms_max=OPENING_MS_MAX, int opening_max=OPENING_MAX,
-        int opening_per_ip_max=OPENING_PER_IP_MAX,
+        int opening_per_ip_max=OPENING_PER_IP_MAX, int opening_bytes_max=OPENING_BYTES_MAX,
     ):
         if not 1 <= processors <= PROCESSORS_MAX:
             raise ValueError(
@@ -145,6 +149,7 @@ cdef class SocketServer:
         self.settings.request_bytes_max = request_bytes_max
         self.settings.idle_ns_max = idle_ms_max * 1000000
         self.settings.opening_ns_max = opening_ms_max * <int64_t>1000000
+        self.settings.opening_bytes_max = opening_bytes_max
         self.settings.pipelined = pipelined
         self.settings.pipelined_requests_max = pipelined_requests_max
         self.settings.pipelined_bytes_max = pipelined_bytes_max

@@ -45,6 +45,9 @@ OPENING_MS_MAX: Final = 60_000
 # Of them at the same time. One more: the oldest is closed; of one address: it is not taken.
 OPENING_MAX: Final = 1_000
 OPENING_PER_IP_MAX: Final = 100
+# Bytes of frames longer than 16 KB that all of them together may have sent. A token may have 512 KB
+# (sasl.server.max.receive.size); most have some hundred bytes.
+OPENING_BYTES_MAX: Final = 64 << 20
 
 # Quotas of clients that have metrics: those that were used last.
 QUOTA_SAMPLES_MAX: Final = 200

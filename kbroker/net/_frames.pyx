@@ -20,7 +20,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 from kbroker._state cimport AUTHENTICATING, HANDSHAKING
-from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._atomics cimport kb_add_i64, kb_load_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport TRAIN_BYTES_MAX, TRAIN_FRAMES_MAX
 from kbroker.core._live_objects cimport LIVE_CHUNKS, LIVE_FRAME_COPIES, live_add
@@ -35,8 +35,8 @@ from kbroker.net._required cimport channel_requires
 from kbroker.net._transport cimport transport_receive, transport_wants
 from kbroker.net._types cimport (
     AUTHENTICATION, AUTHENTICATION_BYTES_MAX, CAUSE_EXPIRED, CAUSE_FRAME_SIZE, CAUSE_OPENING,
-    CAUSE_TLS_HELLO, NO_API_KEY, PEER_ENDED, PEER_NAME, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE,
-    Channel, Chunk, Processor, Request)
+    CAUSE_OPENING_BYTES, CAUSE_TLS_HELLO, NO_API_KEY, PEER_ENDED, PEER_NAME, TRANSPORT_WANTS_READ,
+    TRANSPORT_WANTS_WRITE, Channel, Chunk, NetworkSettings, Processor, Request)
 from kbroker.protocol._versions cimport API_PRODUCE, API_SASL_AUTHENTICATE, API_SASL_HANDSHAKE
 
 cdef enum:
@@ -88,7 +88,7 @@ cdef int _own_chunk(Channel* channel, int64_t need) noexcept nogil:
     cdef uint32_t have = channel.rx_end - channel.rx_start
     cdef int64_t capacity = 2 * <int64_t>have
     cdef Chunk* chunk
-    if capacity < OWN_CHUNK_FIRST_BYTES:
+    if capacity < OWN_CHUNK_FIRST_BYTES and not _is_opening(channel):
         capacity = OWN_CHUNK_FIRST_BYTES
     if need > 0 and capacity > need:
         capacity = need
@@ -96,29 +96,50 @@ cdef int _own_chunk(Channel* channel, int64_t need) noexcept nogil:
         capacity = SHARED_ROOM_MIN_BYTES
     if capacity <= have:          # several frames, or most of one: all of it, and room to go on
         capacity = <int64_t>have + SHARED_ROOM_MIN_BYTES
+    if _is_opening(channel) and not _may_have(channel, capacity):
+        return FRAMES_REFUSED
     chunk = chunk_new(<uint32_t>capacity)
     if chunk == NULL:
-        return -1
+        return FRAMES_BAD
     memcpy(chunk.data, channel.rx.data + channel.rx_start, have)
     chunk_release(channel.rx)
     channel.rx = chunk
     channel.rx_start = 0
     channel.rx_end = have
     channel.shared_chunk = 0
-    return 0
+    return FRAMES_GOT
+
+
+cdef inline int _is_opening(const Channel* channel) noexcept nogil:
+    return channel.frame_bytes_min < FRAME_HEADER_BYTES
+
+
+cdef int _may_have(Channel* channel, int64_t capacity) noexcept nogil:
+    # Any client may come so far. What each needs for short frames is its own in any case, so that
+    # those that send long ones shut out no other.
+    cdef NetworkSettings* settings = channel.processor.settings
+    cdef int64_t counted = max(<int64_t>0, capacity - SHARED_ROOM_MIN_BYTES)
+    cdef int64_t more = counted - channel.opening_bytes
+    if kb_add_i64(&settings.opening_total, more) > settings.opening_bytes_max and more > 0:
+        kb_add_i64(&settings.opening_total, -more)
+        kb_count(&channel.processor.closes[CAUSE_OPENING_BYTES], 1)
+        return 0
+    channel.opening_bytes = counted
+    return 1
 
 
 cdef int64_t _make_room(Channel* channel) noexcept nogil:
-    # Room to read into after rx_end; below 1: the connection must end.
+    # Room to read into after rx_end; below 1: the connection must end, -FramesStatus says why.
     cdef Processor* processor = channel.processor
     cdef int64_t need = _frame_need(channel)
     cdef int64_t room
+    cdef int status = FRAMES_GOT
     if need < 0:
-        return -1
+        return -FRAMES_BAD
     if channel.rx == NULL:
         channel.rx = _shared_chunk(processor)
         if channel.rx == NULL:
-            return -1
+            return -FRAMES_BAD
         chunk_acquire(channel.rx)
         channel.shared_chunk = 1
         channel.rx_start = channel.rx.filled_bytes
@@ -131,10 +152,12 @@ cdef int64_t _make_room(Channel* channel) noexcept nogil:
             or channel.rx.filled_bytes != channel.rx_end
             or room + (channel.rx_end - channel.rx_start) < need
             or room == 0
-        ) and _own_chunk(channel, need) != 0:
-            return -1
-    elif channel.rx_end == channel.rx.capacity_bytes and _own_chunk(channel, need) != 0:
-        return -1
+        ):
+            status = _own_chunk(channel, need)
+    elif channel.rx_end == channel.rx.capacity_bytes:
+        status = _own_chunk(channel, need)
+    if status != FRAMES_GOT:
+        return -status
     room = channel.rx.capacity_bytes - channel.rx_end
     if not channel.shared_chunk:
         return room
@@ -150,7 +173,7 @@ cdef int frames_receive(Channel* channel) noexcept nogil:
     cdef int64_t got
     cdef int drained = 0
     if room < 1:
-        return FRAMES_BAD
+        return FRAMES_REFUSED if room == -FRAMES_REFUSED else FRAMES_BAD
     if not channel_requires(channel, channel.rx_start <= channel.rx_end
                             and channel.rx_end + room <= channel.rx.capacity_bytes,
                             "frames: there is room for a read", channel.rx_end + room,
@@ -197,10 +220,13 @@ cdef void _drop_empty_rx(Channel* channel) noexcept nogil:
         channel.shared_chunk = 0
 
 
-cdef void frames_compact(Channel* channel) noexcept nogil:
+cdef int frames_compact(Channel* channel) noexcept nogil:
     """A slow peer's part of a frame must not hold a whole shared chunk: it gets a small one."""
+    cdef int status = FRAMES_GOT
     if channel.rx != NULL and channel.shared_chunk:
-        _own_chunk(channel, 0)    # without memory it stays where it is
+        status = _own_chunk(channel, 0)
+    # Without memory it stays where it is.
+    return FRAMES_REFUSED if status == FRAMES_REFUSED else FRAMES_GOT
 
 
 cdef int16_t _api_key(uint8_t* frame) noexcept nogil:
@@ -306,7 +332,7 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
                             "frames: what has arrived is in its chunk", channel.rx_end,
                             channel.rx.capacity_bytes):
         return FRAMES_GONE
-    if channel.frame_bytes_min < FRAME_HEADER_BYTES:
+    if _is_opening(channel):
         # Here, too: of a client that sends them fast a handler nearly always has one.
         if processor.now_ns - channel.opening_since_ns > processor.settings.opening_ns_max:
             kb_count(&processor.closes[CAUSE_OPENING], 1)

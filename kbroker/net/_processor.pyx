@@ -39,7 +39,7 @@ from kbroker.net._channel cimport (
     channel_turn)
 from kbroker.net._ending cimport (
     close_crowding, close_idle, close_opening, close_unread, has_idle, has_stopped, reap_closed)
-from kbroker.net._frames cimport frames_compact
+from kbroker.net._frames cimport FRAMES_REFUSED, frames_compact
 from kbroker.net._processor_lists cimport channel_make_ready
 from kbroker.net._request cimport chunk_release
 from kbroker.net._request_channel cimport (
@@ -457,14 +457,17 @@ cdef void _compact(Processor* processor) noexcept nogil:
     # Once a second: what slow peers have sent of a frame leaves the shared chunks, and those that
     # do not open are closed.
     cdef Channel* channel
+    cdef Channel* following
     if processor.now_ns - processor.compacted_ns < <int64_t>COMPACT_NS:
         return
     processor.compacted_ns = processor.now_ns
     close_opening(processor)
     channel = processor.oldest
     while channel != NULL and processor.now_ns - channel.last_active_ns > <int64_t>COMPACT_NS:
-        frames_compact(channel)
-        channel = channel.newer
+        following = channel.newer
+        if frames_compact(channel) == FRAMES_REFUSED:
+            channel_close(channel)
+        channel = following
 
 
 cdef int _something_waits(Processor* processor) noexcept nogil:

@@ -6,6 +6,7 @@ Inline, no module of its own. In the Processor's turn.
 """
 
 from kbroker._state cimport HANDSHAKING
+from kbroker.core._atomics cimport kb_add_i64
 from kbroker.core._list cimport linked_append, linked_insert, linked_remove, list_append
 from kbroker.net._quotas cimport quota_opened
 from kbroker.net._types cimport Channel, Listener, Processor
@@ -51,6 +52,8 @@ cdef inline void add_opening(Channel* channel) noexcept nogil:
 cdef inline void remove_opening(Channel* channel) noexcept nogil:
     linked_remove(&channel.processor.opening, &channel.processor.opening_oldest, channel,
                   &channel.opening_before, "opening channels: neighbours name each other")
+    kb_add_i64(&channel.processor.settings.opening_total, -channel.opening_bytes)
+    channel.opening_bytes = 0
     quota_opened(channel.ip_entry)
 
 

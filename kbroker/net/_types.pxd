@@ -80,7 +80,8 @@ cdef enum:
     CAUSE_TLS_HELLO = 13          # a client begins with TLS where there is none
     CAUSE_EXPIRED = 14            # its session was over, and it did not authenticate again
     CAUSE_CROWDED = 15            # the oldest of too many that had not authenticated
-    CAUSES = 16
+    CAUSE_OPENING_BYTES = 16      # too many bytes of those that had not authenticated
+    CAUSES = 17
 
 
 cdef struct Request:
@@ -253,6 +254,7 @@ cdef struct Channel:
     int64_t state_since_ns        # it is in its state since then
     int64_t waiting_since_ns      # muted, with bytes waiting
     int64_t opening_since_ns      # it is to be open so long after it
+    int64_t opening_bytes         # of the total, for its frames until then
     int64_t throttled_until_ns    # 0: it is not in the Processor's list
     int64_t ended_ns              # our side ended it, and waits for the peer to end its own
     uint32_t listener
@@ -313,6 +315,8 @@ cdef struct NetworkSettings:
     int32_t request_bytes_max     # socket.request.max.bytes
     int64_t idle_ns_max           # connections.max.idle.ms
     int64_t opening_ns_max        # from the connection to the end of its authentication
+    int64_t opening_bytes_max     # of frames before that, over all connections
+    int64_t opening_total         # atomic
     int32_t pipelined             # channel.pipelining.enable
     int32_t pipelined_requests_max
     int64_t pipelined_bytes_max

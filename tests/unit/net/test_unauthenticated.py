@@ -108,6 +108,36 @@ def test_all_of_an_authentication_has_one_time(make_rig: Callable[..., Rig]) -> 
     assert rig.server.closes()[LATE] == 1
 
 
+PART, WHOLE = 64 << 10, 400 << 10
+TOO_MANY_BYTES = (
+    "long frames of more clients at a time than may send them before they have authenticated"
+)
+
+
+def test_their_bytes_are_bounded_together(make_rig: MakeRig) -> None:
+    """Long frames that do not become whole; short ones of others come in any case."""
+    rig = make_rig(
+        dispatch=Authenticator(), opening_bytes_max=3 * PART, listener=AUTHENTICATES, processors=1
+    )
+    clients = silent(rig, 6)
+    for client in clients:
+        with suppress(ConnectionError):
+            client.socket.sendall(WHOLE.to_bytes(4, "big") + bytes(PART))
+    eventually(lambda: rig.total("connections") < 6)
+    quick = rig.client()
+    quick.send(framed(b"let me in"))
+    assert quick.receive() == b"welcome"
+    assert 1 <= rig.server.closes()[TOO_MANY_BYTES] < 6
+    for client in clients:
+        client.reset()
+    eventually(lambda: rig.total("connections") == 1)
+    last = silent(rig, 1)[0]  # what they had is given back
+    last.socket.sendall(WHOLE.to_bytes(4, "big") + bytes(2 * PART))
+    quick.send(cold_frame(b"x", 1))
+    assert quick.receive_cold() == (1, b"x")
+    assert rig.total("connections") == 2
+
+
 def test_a_plain_listener_has_no_such_bound(make_rig: MakeRig) -> None:
     rig = make_rig(opening_per_ip_max=1, opening_max=1)
     for client in silent(rig, 5):
