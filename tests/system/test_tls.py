@@ -10,8 +10,11 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +183,43 @@ def metric(broker: SecureBroker) -> float:
     return float(line.split()[-1])
 
 
-def test_a_certificate_is_replaced_while_clients_produce(make_secure: MakeSecure) -> None:
+LIVE = 200
+NEW_EVERY_S = 0.02
+VERSIONS_0 = b"\0\0\0\x0a\0\x12\0\0\0\0\0\x07\xff\xff"
+
+
+class Newcomers:
+    """Connections that come all the time; what each is served, in order."""
+
+    def __init__(self, broker: SecureBroker) -> None:
+        self.served: list[bytes] = []
+        self.errors: list[OSError] = []
+        self._broker = broker
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._come, daemon=True)
+
+    def _come(self) -> None:
+        while not self._ended.wait(NEW_EVERY_S):
+            try:
+                self.served.append(served(self._broker))
+            except OSError as error:
+                self.errors.append(error)
+
+    def __enter__(self) -> Newcomers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(WAIT_S)
+
+
+def is_answered(connection: ssl.SSLSocket) -> bool:
+    connection.sendall(VERSIONS_0)
+    return connection.recv(1 << 14)[4:8] == b"\0\0\0\x07"
+
+
+def test_a_certificate_is_replaced_under_live_and_new_connections(make_secure: MakeSecure) -> None:
     broker = make_secure(**{"ssl.reload.interval.ms": 3_600_000})
     first = served(broker)
     assert metric(broker) == expires(first)
@@ -194,16 +233,31 @@ def test_a_certificate_is_replaced_while_clients_produce(make_secure: MakeSecure
     producer.produce("t", b"before")
     assert producer.flush(WAIT_S) == 0
     renewed = broker.authority.issue("renewed", subject="/CN=broker", days=30)
-    broker.store.write_bytes(renewed.both)
-    # The same value again, as operators of Apache Kafka have a store read again.
-    change(
-        broker.process.bootstrap,
-        "listener.name.ssl.ssl.keystore.location",
-        str(broker.store),
-        node_id=1,
-    )
-    assert eventually(lambda: served(broker) != first, 10)
-    assert metric(broker) == expires(served(broker)) > expires(first)
+    context = client_context(broker.authority)
+    with ExitStack() as stack:
+        live = []
+        for _ in range(LIVE):
+            opened = socket.create_connection(("127.0.0.1", broker.port), timeout=WAIT_S)
+            tls = context.wrap_socket(opened, server_hostname="localhost")
+            live.append(stack.enter_context(tls))
+        newcomers = stack.enter_context(Newcomers(broker))
+        assert eventually(lambda: newcomers.served, 10)
+        broker.store.write_bytes(renewed.both)
+        # The same value again, as operators of Apache Kafka have a store read again.
+        change(
+            broker.process.bootstrap,
+            "listener.name.ssl.ssl.keystore.location",
+            str(broker.store),
+            node_id=1,
+        )
+        assert eventually(lambda: newcomers.served[-1] != first, 10)
+        assert all(is_answered(each) for each in live)
+        count = len(newcomers.served)
+        assert eventually(lambda: len(newcomers.served) >= count + 5, 10)
+    assert not newcomers.errors
+    changes = sum(a != b for a, b in pairwise(newcomers.served))
+    assert changes == 1
+    assert metric(broker) == expires(newcomers.served[-1]) > expires(first)
     producer.produce("t", b"after")
     assert producer.flush(WAIT_S) == 0
 
