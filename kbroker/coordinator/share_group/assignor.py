@@ -7,6 +7,8 @@ have about as many. A member keeps its last target as far as that allows it.
 
 Members that subscribe alike are looked at together, and the one with the fewest partitions is the
 head of a heap: the time is about that of the partitions, of the members and of their last targets.
+Where all subscribe otherwise each topic with partitions that are free costs a look at each member.
+A thousand members with 200,000 partitions of 2,000 topics take a second or two.
 
 A pure function; any thread.
 """
@@ -57,19 +59,15 @@ def assign(
         for number in _last(member, numbers):
             if len(owned[at]) < most and sharers[number] < shared:
                 give(at, number)
-    free = {each: _heap([len(owned[at]) for at in some], some) for each, some in alike.items()}
-    for topic in topics:
-        able = [heap for each, heap in free.items() if topic in each]
-        for number in numbers[topic].values():
-            if not sharers[number]:
-                _, at = min(_least(heap, lambda at: len(owned[at])) for heap in able)
-                give(at, number)
+    _give_what_is_free(alike, numbers, owned, sharers, give)
     for subscribed_to, some in alike.items():
         idle = [at for at in some if not owned[at]]
+        if not idle:
+            continue
         able_numbers = [
             n for topic in topics if topic in subscribed_to for n in numbers[topic].values()
         ]
-        if idle and able_numbers:
+        if able_numbers:
             least = _heap([sharers[n] for n in able_numbers], able_numbers)
             for at in idle:
                 give(at, _least(least, sharers.__getitem__)[1])
@@ -77,6 +75,33 @@ def assign(
         member.member_id: _by_topic(some, places)
         for member, some in zip(members, owned, strict=True)
     }
+
+
+def _give_what_is_free(
+    alike: Mapping[frozenset[UUID], Sequence[int]],
+    numbers: Mapping[UUID, Mapping[int, int]],
+    owned: Sequence[Collection[int]],
+    sharers: Sequence[int],
+    give: Callable[[int, int], None],
+) -> None:
+    """Each partition without a member to the one with the fewest among those that subscribe."""
+
+    def count_of(at: int) -> int:
+        return len(owned[at])
+
+    heaps = [_heap([count_of(at) for at in some], some) for some in alike.values()]
+    first = [_least(heap, count_of) for heap in heaps]  # of those that subscribe alike
+    for topic, in_topic in numbers.items():
+        free = [number for number in in_topic.values() if not sharers[number]]
+        if not free:
+            continue
+        able = [(*first[k], k) for k, subscribed_to in enumerate(alike) if topic in subscribed_to]
+        heapify(able)
+        for number in free:
+            _, at, k = able[0]
+            give(at, number)
+            first[k] = _least(heaps[k], count_of)
+            heapreplace(able, (*first[k], k))
 
 
 _Heap = list[tuple[int, int]]  # of a count, and what has it

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.coordinator.share_group import assignor
 from kbroker.coordinator.share_group.assignor import Subscriber, assign
 
 IDS = [UUID(int=n + 1) for n in range(4)]
@@ -77,3 +80,22 @@ def test_the_work_is_not_members_times_partitions() -> None:
     idle = [Subscriber("a", alike, {}), *(Subscriber(f"b{n}", alike, {}) for n in range(2_000))]
     assert all(assign(idle, {IDS[0]: range(30)}).values())
     assert Counting.looks < 500
+
+
+def test_members_that_subscribe_otherwise_cost_no_more_for_each_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return least(*given)
+
+    least = assignor._least
+    monkeypatch.setattr(assignor, "_least", counted)
+    names = [UUID(int=n + 1) for n in range(50)]
+    members = [Subscriber(f"m{n}", frozenset(names) - {each}, {}) for n, each in enumerate(names)]
+    found = assign(members, dict.fromkeys(names, range(20)))
+    assert sum(len(some) for each in found.values() for some in each.values()) == 1_000
+    assert looks < 1_100
