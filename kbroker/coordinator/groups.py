@@ -27,6 +27,7 @@ from kbroker.types import TopicPartition
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
+    from kbroker.coordinator.consumer_group.beside import Beside
     from kbroker.coordinator.consumer_group.coordinator import ConsumerGroups
     from kbroker.coordinator.runtime.machine import LogListener
     from kbroker.coordinator.share.seams import Persister
@@ -108,6 +109,7 @@ class Groups:
         self._on_demand = threading.Lock()
         self._consumer_groups: ConsumerGroups | None = None
         self._share_groups: ShareGroups | None = None
+        self._share_assignments: Beside | None = None
         self._streams_groups: StreamsGroups | None = None
         self._share = share
         self._clock, self._timer, self._beside = clock, timer, beside
@@ -157,16 +159,20 @@ class Groups:
             return self._consumer_groups
 
     def share_groups(self) -> ShareGroups:
-        """Made at the first call. They see the topics, and compute beside, as consumer groups."""
+        """Made at the first call. They see the topics as consumer groups, and compute beside on a
+        thread of their own."""
         consumer_groups = self.consumer_groups()
         with self._on_demand:
             if self._share_groups is None:
+                from kbroker.coordinator.consumer_group.beside import Beside
                 from kbroker.coordinator.share_group.coordinator import ShareGroups
 
+                self._share_assignments = Beside("kbroker-share-assignments")
                 self._share_groups = ShareGroups(
                     self._config, self._clock, self._timer.call_later, self.store, self.table,
                     self.coordinator, self._now, consumer_groups.seen_topics,
-                    consumer_groups.beside, lambda: self._share().persister, self._on_worker,
+                    self._beside or self._share_assignments.submit,
+                    lambda: self._share().persister, self._on_worker,
                 )  # fmt: skip
             return self._share_groups
 
@@ -198,6 +204,8 @@ class Groups:
         yield self.loader.thread
         if self._consumer_groups is not None:
             yield self._consumer_groups.thread
+        if self._share_assignments is not None:
+            yield self._share_assignments.thread
 
     def _topic_id(self, name: str) -> bytes | None:
         topic = None if self._image is None else self._image.topic(name)
@@ -214,3 +222,5 @@ class Groups:
         self.loader.stop()
         if self._consumer_groups is not None:
             self._consumer_groups.stop()
+        if self._share_assignments is not None:
+            self._share_assignments.stop()

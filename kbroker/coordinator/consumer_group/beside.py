@@ -1,4 +1,7 @@
-"""The thread that works for consumer groups without their locks: large assignments, patterns.
+"""A thread that works for groups without their locks: large assignments, patterns.
+
+Consumer groups and streams groups have one. Share groups have another: an assignment of theirs may
+take seconds, and delays none of the others.
 
 A job is a call without arguments. It is given in by a group, once for each of the two kinds until
 it is done, so there are no more than two for each group. A job that raises is noted, and its group
@@ -21,11 +24,12 @@ Job = Callable[[], object]
 class Beside:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "kbroker-assignments") -> None:
+        """`name`: the thread's."""
         self._changed = threading.Condition()
         self._jobs: deque[Job] = deque()
         self._stopping = self._started = False
-        self.thread = OwnThread("kbroker-assignments", self._run, self._given_up)
+        self.thread = OwnThread(name, self._run, self._given_up)
 
     def submit(self, job: Job) -> bool:
         """False: the job will not run. A thread that could not start is started by the next job."""
@@ -62,7 +66,7 @@ class Beside:
             try:
                 job()
             except Exception as error:
-                self.thread.failures.note("a job for a consumer group", error)
+                self.thread.failures.note("a job for a group", error)
 
     def _given_up(self) -> None:
         with self._changed:
