@@ -34,8 +34,15 @@ class HotShares:
         or the high watermark; until the partition is led elsewhere, or was deleted, or its log
         begins after the offset; or until the time is over."""
 
-    def await_end(self, request: WrappedRequest, done: Callable[[ErrorCode], object]) -> None:
-        """Until the connection of a request that was not answered yet has ended."""
+    def await_end(
+        self,
+        request: WrappedRequest,
+        sends_no_more: bool,
+        done: Callable[[ErrorCode], object],
+    ) -> None:
+        """Until the connection of a request that was not answered yet has ended, and all requests
+        that came over it have been answered; with `sends_no_more` until its client sends no more,
+        while there may be requests that it has sent before."""
 
     def has_left(self, request: WrappedRequest) -> bool:
         """Whether the client of a request that was not answered yet has ended its connection, or

@@ -2,10 +2,11 @@
 """What the share-partitions of this broker need of the hot path: `HotShares`.
 
 A ShareFetch waits in Python. Three things that it waits for are known in C first: that there are
-records at an offset, that the connection of a share session has ended, and that a handler is free
-to go on with it. Each is a parked request without a client (`engine/waiting/_parked`), with which a
-handler comes to Python (`HotPath.take_settled`). The first is of a kind that waits for bytes, as a
-Fetch does: appends, followers, markers, the log's start and a change of leadership wake it.
+records at an offset, how far the connection of a share session has ended, and that a handler is
+free to go on with it. Each is a parked request without a client (`engine/waiting/_parked`), with
+which a handler comes to Python (`HotPath.take_settled`). The first is of a kind that waits for
+bytes, as a Fetch does: appends, followers, markers, the log's start and a change of leadership wake
+it.
 
 Any thread that has the GIL may call it.
 """
@@ -153,7 +154,7 @@ cdef class HotShares:
             done(ErrorCode.NONE)
         return watch
 
-    def await_end(self, WrappedRequest request not None, done not None):
+    def await_end(self, WrappedRequest request not None, bint sends_no_more, done not None):
         cdef HotPath hot = self.hot
         cdef ParkedTable* table = &hot.context.parked
         cdef ParkedRequest* parked
@@ -165,9 +166,11 @@ cdef class HotShares:
         with hot.own_lock:
             parked = self._parked(0, FOR_EVER_MS, done)
             if parked != NULL:
+                parked.outlasts_requests = not sends_no_more
                 with nogil:
                     lock_ranked(&table.lock, RANK_QUEUE)
-                    lives = channel.left == 0
+                    # While this request is with a handler it has not left with all.
+                    lives = channel.left == 0 or not sends_no_more
                     if lives:
                         linked_insert(
                             &channel.parked, NULL, parked, &parked.previous_here, NULL,

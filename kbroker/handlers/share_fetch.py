@@ -200,7 +200,7 @@ class DelayedShareFetch(DelayedOperation):
         if self.completed:
             return False
         is_late = self._is_late
-        if not self._share.sessions.lives(self._session):
+        if not self._share.sessions.receives(self._session):
             return self.force_complete()
         found = self._read() if is_late or self._has_enough() else _Found({}, {})
         if not (is_late or found.fetched or found.refused):
@@ -263,7 +263,7 @@ class DelayedShareFetch(DelayedOperation):
                 found.fetched[place] = fetched
                 left_bytes -= len(fetched.records)
                 left -= sum(each.last_offset - each.first_offset + 1 for each in fetched.acquired)
-        if found.fetched and not self._share.sessions.lives(self._session):
+        if found.fetched and not self._share.sessions.receives(self._session):
             self._give_back(found)
             found.fetched.clear()
         return found

@@ -50,7 +50,7 @@ from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._transport cimport transport_close, transport_end, transport_wants
 from kbroker.net._types cimport (
     ACTION_CLOSE, ACTION_OPEN, CAUSE_HANDSHAKE, CAUSE_NO_MEMORY, CAUSE_NOT_TAKEN, CAUSE_STATE,
-    LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD, TRANSPORT_DONE, TRANSPORT_FAILED, Channel,
+    LEFT, LEFT_ALL, LEFT_SENDING, PEER_ENDED, READ_AHEAD, TRANSPORT_DONE, TRANSPORT_FAILED, Channel,
     Listener, NewConnection, Processor, Request, RequestChannel)
 from kbroker.net._unsent cimport (
     unsent_add, unsent_add_queued, unsent_may_read, unsent_remove, unsent_remove_all)
@@ -520,9 +520,7 @@ cdef void _send_queued(Channel* channel) noexcept nogil:
 cdef void _close_if_done(Channel* channel) noexcept nogil:
     # A peer that has shut its sending side gets what it asked for; it is closed then, or when idle.
     if (
-        channel.ended
-        and channel.tx_head == NULL
-        and channel.in_flight == 0
+        channel.ended and channel.tx_head == NULL and channel.in_flight == 0
         and slots_count(&channel.slots) == 0
     ):
         channel_close(channel)
@@ -587,10 +585,11 @@ cdef void channel_close(Channel* channel) noexcept nogil:
 
 cdef int channel_reap(Channel* channel) noexcept nogil:
     """1 when the closed channel's memory could be given back."""
-    if (
-        channel.in_flight > 0 or channel.ready or channel.stalled != NULL
-        or channel.throttled_until_ns != 0
-    ):
+    if channel.in_flight > 0 or channel.stalled != NULL:
+        return 0
+    if channel.left == LEFT:
+        _report_left(channel, LEFT_ALL)
+    if channel.ready or channel.throttled_until_ns != 0:
         return 0
     require(channel.closed and channel.tx_head == NULL, "freed channel: it is closed", 0, 1)
     require(channel.parked == NULL, "freed channel: nothing of it waits", 0, 0)

@@ -191,6 +191,7 @@ cdef enum:
 cdef enum:
     LEFT_SENDING = 1              # the peer sends no more; it may still read
     LEFT = 2                      # closed: nothing can be answered
+    LEFT_ALL = 3                  # and none of its requests is with a handler any more
 
 
 # A channel's last kind of request: producers have their own times of the states.
@@ -266,7 +267,7 @@ cdef struct Channel:
     int8_t is_ipv6
     # The request path's own, under its lock, for as long as a request of this channel is lent.
     void* parked                  # the first of its requests that wait
-    int8_t left                   # LEFT_SENDING, LEFT
+    int8_t left                   # LEFT_SENDING, LEFT, LEFT_ALL
     # The quotas of its last client id: QuotaClient, the quotas' own under their lock.
     void* quotas
     int64_t throttled_in          # RequestChannel.quota_changes when it was throttled

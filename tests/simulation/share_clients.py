@@ -461,7 +461,9 @@ class ShareMember(Client):
             response = table.Response.decode(body, VERSION)
             self._looks_at(request, response, running, asked)
             answer(response)
+            running.connections.has_answered(session.connection)
 
+        running.connections.begins(session.connection)
         running.serve(
             request.key, VERSION, body=request.body, answer=done,
             after=lambda: ledger.is_served(running, asked), connection_id=session.connection,

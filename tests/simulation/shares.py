@@ -11,6 +11,7 @@ Locks are shorter than a real group may have, and its window is smaller.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -109,8 +110,12 @@ class _Hot:
     def await_records(self, replica: Any, *how: Any) -> Watched:
         return self._own.produces.await_records(replica, *how)
 
-    def await_end(self, request: Any, done: Callable[[ErrorCode], object]) -> None:
-        self._own.connections.await_end(request.connection_id, lambda: done(ErrorCode.NONE))
+    def await_end(
+        self, request: Any, sends_no_more: bool, done: Callable[[ErrorCode], object]
+    ) -> None:
+        self._own.connections.await_end(
+            request.connection_id, sends_no_more, lambda: done(ErrorCode.NONE)
+        )
 
     def call_soon(self, done: Callable[[ErrorCode], object]) -> None:
         self._later(lambda: done(ErrorCode.NONE), HANDLER)
@@ -132,18 +137,33 @@ class Connections:
 
     def __init__(self) -> None:
         self._ended: set[str] = set()
-        self._waits: dict[str, list[Callable[[], object]]] = {}
+        self._requests: Counter[str] = Counter()  # that are not answered
+        # By the connection, and whether they wait for no more than its client's last request.
+        self._waits: dict[tuple[str, bool], list[Callable[[], object]]] = {}
 
-    def await_end(self, connection: str, done: Callable[[], object]) -> None:
-        if connection in self._ended:
+    def await_end(self, connection: str, sends_no_more: bool, done: Callable[[], object]) -> None:
+        if sends_no_more and connection in self._ended:
             done()
         else:
-            self._waits.setdefault(connection, []).append(done)
+            self._waits.setdefault((connection, sends_no_more), []).append(done)
+
+    def begins(self, connection: str) -> None:
+        self._requests[connection] += 1
+
+    def has_answered(self, connection: str) -> None:
+        self._requests[connection] -= 1
+        self._end_waits(connection)
 
     def end(self, connection: str) -> None:
         self._ended.add(connection)
-        for done in self._waits.pop(connection, ()):
+        for done in self._waits.pop((connection, True), ()):
             done()
+        self._end_waits(connection)
+
+    def _end_waits(self, connection: str) -> None:
+        if connection in self._ended and not self._requests[connection]:
+            for done in self._waits.pop((connection, False), ()):
+                done()
 
     def is_open(self, connection: str) -> bool:
         return connection not in self._ended

@@ -39,9 +39,19 @@ class ShareClient:
 
     def ask(self, key: ApiKey, version: int, request: Any) -> Any:
         """EOFError: the broker has closed the connection."""
+        self.send(key, version, request)
+        return self.receive(key, version)
+
+    def send(self, key: ApiKey, version: int, request: Any) -> None:
         body = request.encode(version)
         self._socket.sendall(frames.request_frame(key, version, self._requests, CLIENT_ID, body))
         self._requests += 1
+
+    def send_no_more(self) -> None:
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def receive(self, key: ApiKey, version: int) -> Any:
+        """EOFError: the broker has closed the connection."""
         data = self._read(int.from_bytes(self._read(4), "big"))
         table = getattr(messages, key.name.lower())
         is_flexible = version >= table.Response.flexible_since and key is not ApiKey.API_VERSIONS
@@ -127,7 +137,11 @@ class ShareClient:
 
     # --- share groups -----------------------------------------------------------------------------
 
-    def fetch(
+    def fetch(self, topic_id: UUID | None = None, *acknowledged: Acknowledged, **how: Any) -> Any:
+        """See `asked`."""
+        return self.ask(ApiKey.SHARE_FETCH, 2, self.asked(topic_id, *acknowledged, **how))
+
+    def asked(
         self,
         topic_id: UUID | None = None,
         *acknowledged: Acknowledged,
@@ -148,16 +162,11 @@ class ShareClient:
         here = table.FetchPartition(partition_index=partition, acknowledgement_batches=batches)
         topics = [table.FetchTopic(topic_id=topic_id, partitions=[here])] if topic_id else []
         sizes = {"max_bytes": 1 << 20, "batch_size": 500, **how}
-        answer = self.ask(
-            ApiKey.SHARE_FETCH,
-            2,
-            table.Request(
-                group_id=self.group_id, member_id=self.member_id,
-                share_session_epoch=self._next(epoch), max_wait_ms=wait_ms, max_records=records,
-                min_bytes=min_bytes, topics=topics, **sizes,
-            ),
+        return table.Request(
+            group_id=self.group_id, member_id=self.member_id,
+            share_session_epoch=self._next(epoch), max_wait_ms=wait_ms, max_records=records,
+            min_bytes=min_bytes, topics=topics, **sizes,
         )  # fmt: skip
-        return answer
 
     def acknowledge(
         self,
@@ -166,20 +175,27 @@ class ShareClient:
         epoch: int | None = None,
         renews: bool = False,
     ) -> Any:
+        asked = self.acknowledgement(topic_id, *acknowledged, epoch=epoch, renews=renews)
+        return self.ask(ApiKey.SHARE_ACKNOWLEDGE, 2, asked)
+
+    def acknowledgement(
+        self,
+        topic_id: UUID,
+        *acknowledged: Acknowledged,
+        epoch: int | None = None,
+        renews: bool = False,
+    ) -> Any:
+        """The request."""
         table = messages.share_acknowledge
         batches = [
             table.AcknowledgementBatch(first_offset=a, last_offset=b, acknowledge_types=list(types))
             for a, b, types in acknowledged
         ]
         here = table.AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
-        return self.ask(
-            ApiKey.SHARE_ACKNOWLEDGE,
-            2,
-            table.Request(
-                group_id=self.group_id, member_id=self.member_id,
-                share_session_epoch=self._next(epoch), is_renew_ack=renews,
-                topics=[table.AcknowledgeTopic(topic_id=topic_id, partitions=[here])],
-            ),
+        return table.Request(
+            group_id=self.group_id, member_id=self.member_id,
+            share_session_epoch=self._next(epoch), is_renew_ack=renews,
+            topics=[table.AcknowledgeTopic(topic_id=topic_id, partitions=[here])],
         )  # fmt: skip
 
     def _next(self, epoch: int | None) -> int:

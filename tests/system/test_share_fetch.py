@@ -172,6 +172,52 @@ def test_a_connection_that_ends_releases_and_wakes(join: Join) -> None:
     assert acquired(other.fetch(topic_id, wait_ms=20_000)) == [(at, at + 2, 2)]
 
 
+ACKNOWLEDGE = ApiKey.SHARE_ACKNOWLEDGE
+
+
+def test_requests_before_the_end_of_their_connection_are_applied(join: Join) -> None:
+    """Also its session's last request; then its other records are available."""
+    for epochs in ([-1], [None, None, -1], [None]):
+        client, other = join(), join("n")
+        topic_id, at = begin(client)
+        client.produce("orders", 4)
+        assert acquired(client.fetch()) == [(at, at + 3, 1)]
+        for number, epoch in enumerate(epochs):
+            asked = client.acknowledgement(
+                topic_id, (at + number, at + number, [ACCEPT]), epoch=epoch
+            )
+            client.send(ACKNOWLEDGE, 2, asked)
+        client.send_no_more()
+        for _ in epochs:
+            answer = client.receive(ACKNOWLEDGE, 2)
+            assert (answer.error_code, codes(answer)) == (0, [0])
+        left = (at + len(epochs), at + 3)
+        assert acquired(other.fetch(topic_id, wait_ms=20_000)) == [(*left, 2)]
+        assert codes(other.acknowledge(topic_id, (*left, [ACCEPT]))) == [0]
+        other.close()
+
+
+def test_a_client_that_closes_its_connection_has_acknowledged_before(join: Join) -> None:
+    client, other = join(), join("n")
+    topic_id, at = begin(client)
+    client.produce("orders", 4)
+    assert acquired(client.fetch()) == [(at, at + 3, 1)]
+    client.send(ACKNOWLEDGE, 2, client.acknowledgement(topic_id, (at, at, [ACCEPT]), epoch=-1))
+    client.close()
+    assert acquired(other.fetch(topic_id, wait_ms=20_000)) == [(at + 1, at + 3, 2)]
+
+
+def test_no_record_leaves_to_a_client_that_sends_no_more(join: Join) -> None:
+    """It could not acknowledge it."""
+    client, other = join(), join("n")
+    topic_id, at = begin(client)
+    client.send(ApiKey.SHARE_FETCH, 2, client.asked(wait_ms=60_000))
+    client.send_no_more()
+    assert acquired(client.receive(ApiKey.SHARE_FETCH, 2)) == []
+    other.produce("orders", 1)
+    assert acquired(other.fetch(topic_id)) == [(at, at, 1)]
+
+
 def test_a_member_that_leaves_releases(join: Join) -> None:
     client, other = join(), join("n")
     topic_id, at = begin(client)

@@ -1,7 +1,9 @@
 """Share groups at the leaders of their partitions: sessions, share-partitions and waiting fetches.
 
 One object for the handlers of ShareFetch and ShareAcknowledge. A session ends with its connection,
-of which the hot path says when it has ended; its records are available to others then. Any thread.
+after all requests that came over it have been answered: what they acknowledge is applied, and then
+its records are available to others. From the moment when the client sends no more none of them
+waits, or gets records: it could not acknowledge them. The hot path says when. Any thread.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ class ShareService(NamedTuple):
     sessions: ShareSessions
     waiting: Purgatory  # ShareFetch, under the keys of share-partitions
     settings: Callable[[str], ShareGroupSettings]
-    # (request, done): once, when its connection has ended; on a handler, or at once.
-    await_end: Callable[[Any, Callable[[ErrorCode], object]], None]
+    # (request, sends_no_more, done): once, when its connection has ended and all requests of it are
+    # answered, or when its client sends no more; on a handler, or at once.
+    await_end: Callable[[Any, bool, Callable[[ErrorCode], object]], None]
     call_soon: Callable[[Callable[[], object]], None]  # on a handler
     call_later: CallLater
     figures: ShareFigures
@@ -41,7 +44,8 @@ class ShareService(NamedTuple):
             _answer(opened.replaced)
         if opened.is_first:
             try:
-                self.await_end(request, lambda _: self._connection_ended(connection))
+                self.await_end(request, False, lambda _: self._connection_ended(connection))
+                self.await_end(request, True, lambda _: self._sends_no_more(connection))
             except BaseException:
                 self._connection_ended(connection)
                 raise
@@ -50,6 +54,10 @@ class ShareService(NamedTuple):
     def end_session(self, session: ShareSession) -> None:
         if self.sessions.close(session):
             self._ended(session)
+
+    def _sends_no_more(self, connection: str) -> None:
+        for waiting in self.sessions.sends_no_more(connection):
+            waiting.force_complete()
 
     def _connection_ended(self, connection: str) -> None:
         for session in self.sessions.close_connection(connection):

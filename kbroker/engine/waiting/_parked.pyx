@@ -44,7 +44,7 @@ from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, un
 from kbroker.core._require cimport drop_reference, require, require_count, take_reference
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._request_channel cimport request_channel_call
-from kbroker.net._types cimport Channel, Request
+from kbroker.net._types cimport LEFT_ALL, Channel, Request
 from kbroker.replica._partition cimport (
     TO_LOG_END, Partition, Watchers, partition_in_older_segment_locked, partition_lock,
     partition_may_answer_locked, partition_note_awaited_locked, partition_readable_bytes_locked,
@@ -357,6 +357,9 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
     parked = <ParkedRequest*>channel.parked
     while parked != NULL:
         following = parked.next_here
+        if parked.outlasts_requests and how != LEFT_ALL:
+            parked = following
+            continue
         if parked.request == NULL:  # it waits for this alone, and is handed over with its reference
             linked_remove(&channel.parked, NULL, parked, &parked.previous_here,
                           "of a lost channel: neighbours name each other")

@@ -101,6 +101,7 @@ cdef struct ParkedRequest:
     ParkedRequest* next_here
     int listed
     int left
+    int outlasts_requests         # it waits until none of its connection's is left
     int count
     int64_t size_bytes            # with the data kept for its answer
     ParkedWatch* watches          # in the same allocation

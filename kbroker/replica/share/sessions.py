@@ -85,11 +85,12 @@ class Opened(NamedTuple):
 class _Connection:
     """It stays until the connection has ended, also without a session."""
 
-    __slots__ = ("places", "sessions")
+    __slots__ = ("places", "sends_no_more", "sessions")
 
     def __init__(self) -> None:
         self.sessions: dict[int, ShareSession] = {}
         self.places = 0  # partitions of these
+        self.sends_no_more = False
 
 
 class ShareSessions:
@@ -208,6 +209,15 @@ class ShareSessions:
         with self._lock:
             return self._remove(session, CLOSED)
 
+    def sends_no_more(self, connection: str) -> list[Waiting]:
+        """No request of its sessions waits from now on; those that wait are to be answered."""
+        with self._lock:
+            here = self._connections.get(connection)
+            if here is None:
+                return []
+            here.sends_no_more = True
+            return [each.waiting for each in here.sessions.values() if each.waiting is not None]
+
     def close_connection(self, connection: str) -> list[ShareSession]:
         """The sessions that have ended with it."""
         with self._lock:
@@ -222,6 +232,11 @@ class ShareSessions:
     def numbered(self, number: int) -> ShareSession | None:
         """The session with this number, if it lives."""
         return self._numbered.get(number)
+
+    def receives(self, session: ShareSession) -> bool:
+        """Whether it may get records: it lives, and its client can acknowledge them."""
+        here = self._connections.get(session.connection)
+        return here is not None and not here.sends_no_more and self.lives(session)
 
     def lives(self, session: ShareSession) -> bool:
         return self._sessions.get((session.group_id, session.member_id)) is session

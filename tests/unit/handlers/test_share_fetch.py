@@ -85,7 +85,7 @@ class Scene:
         world = self.world
         self.share = ShareService(
             world.leaders, sessions, world.waiting, lambda _: world.settings,
-            lambda request, done: None, world.soon.append, world.timer.call_later, world.figures,
+            lambda *how: None, world.soon.append, world.timer.call_later, world.figures,
         )  # fmt: skip
         self.call = HandCall(**how)
         self.led = world.ready()

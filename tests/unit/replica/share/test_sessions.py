@@ -100,6 +100,19 @@ def test_there_are_so_many_at_most() -> None:
     assert sessions.open("g", "m", "c").replaced is not None
 
 
+def test_no_record_is_for_a_client_that_sends_no_more() -> None:
+    sessions, request = made(), Request()
+    session = sessions.open("g", "m", "c").session
+    assert sessions.receives(session)
+    sessions.wait(session, request)
+    assert sessions.sends_no_more("c") == [request]
+    assert sessions.lives(session)
+    assert not sessions.receives(session)
+    sessions.close_connection("c")
+    assert sessions.sends_no_more("c") == []
+    assert not sessions.receives(session)
+
+
 def test_partitions_take_turns() -> None:
     sessions = made()
     session = sessions.open("g", "m", "c").session
