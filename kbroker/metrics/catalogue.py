@@ -407,8 +407,8 @@ _SHARE_GROUPS: Final = (
     _gauge("share_session_partitions", "kafka_server_ShareSessionCache_SharePartitionsCount",
            "Partitions in share sessions.", "partitions"),
     _plain("counter", "share_sessions_ended", "kbroker_share_sessions_ended_total",
-           "Share sessions that have ended: closed by the member, with its connection, or replaced"
-           " by another one of it.", "sessions", ("cause",)),
+           "Share sessions that have ended: closed by the member, with its connection, replaced by"
+           " another one of it, or evicted for a connection with fewer.", "sessions", ("cause",)),
     _times("share_load_time", "kafka_server_ShareGroupMetrics_PartitionLoadTimeMs",
            "From the first fetch of a share-partition until its state is there.", (),
            "Quantiles of the last 1,024."),

@@ -28,7 +28,7 @@ REASONS: Final = (
     "deleted",
 )  # fmt: skip
 TYPES: Final = ("Accept", "Release", "Reject", "Renew", "Gap")
-CAUSES: Final = ("closed", "disconnected", "replaced")
+CAUSES: Final = ("closed", "disconnected", "replaced", "evicted")
 
 
 class OnDemand(Protocol):

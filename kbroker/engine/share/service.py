@@ -40,6 +40,8 @@ class ShareService(NamedTuple):
         """For a request that was not answered yet. KafkaError: there are too many."""
         connection: Final = request.connection_id
         opened = self.sessions.open(group_id, member_id, connection)
+        if opened.evicted is not None:
+            self._ended(opened.evicted)
         if opened.replaced is not None:
             _answer(opened.replaced)
         if opened.is_first:

@@ -12,8 +12,10 @@ the number. A client does so when an answer was lost.
 
 A session has one fetch that waits: a later one takes its place, and the earlier one is answered.
 
-There are at most `group.share.max.share.sessions`, and SHARE_SESSIONS_OF_CONNECTION_MAX of one
-connection, with SHARE_SESSION_PARTITIONS_MAX partitions together. All sessions have
+There are at most `group.share.max.share.sessions`. Where there are as many, a connection with fewer
+sessions than another one gets its next one in place of one of that, the one without a request for
+longest: a client can take all only with as many connections. SHARE_SESSIONS_OF_CONNECTION_MAX are
+of one connection, with SHARE_SESSION_PARTITIONS_MAX partitions together. All sessions have
 SHARE_SESSIONS_PARTITIONS_MAX partitions that the broker knew when they were named; others, which a
 client can name without end, are SHARE_SESSIONS_UNKNOWN_MAX at most. A request beyond that is
 answered SHARE_SESSION_LIMIT_REACHED. Any thread; one lock, a leaf.
@@ -22,7 +24,7 @@ answered SHARE_SESSION_LIMIT_REACHED. Any thread; one lock, a leaf.
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -38,7 +40,7 @@ from kbroker.limits import (
 OPENS: Final = 0
 CLOSES: Final = -1
 # Why a session has ended.
-CLOSED, DISCONNECTED, REPLACED = ENDS = "closed", "disconnected", "replaced"
+CLOSED, DISCONNECTED, REPLACED, EVICTED = ENDS = "closed", "disconnected", "replaced", "evicted"
 _EPOCH_MAX: Final = 2**31 - 1
 
 
@@ -80,6 +82,7 @@ class Opened(NamedTuple):
     session: ShareSession
     replaced: ShareSession | None  # the member's earlier session: its fetch waits no more
     is_first: bool  # of its connection
+    evicted: ShareSession | None = None  # of a connection with more sessions
 
 
 class _Connection:
@@ -88,6 +91,7 @@ class _Connection:
     __slots__ = ("places", "sends_no_more", "sessions")
 
     def __init__(self) -> None:
+        # By their numbers, the one without a request for longest first.
         self.sessions: dict[int, ShareSession] = {}
         self.places = 0  # partitions of these
         self.sends_no_more = False
@@ -106,6 +110,8 @@ class ShareSessions:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._by_group: Counter[str] = Counter()
         self._connections: dict[str, _Connection] = {}
+        # By how many sessions they have, where that is more than one.
+        self._crowded: defaultdict[int, dict[_Connection, None]] = defaultdict(dict)
         self._ended = dict.fromkeys(ENDS, 0)
 
     def __len__(self) -> int:
@@ -126,23 +132,42 @@ class ShareSessions:
         key = (group_id, member_id)
         with self._lock:
             replaced, here = self._sessions.get(key), self._connections.get(connection)
-            is_full = replaced is None and len(self._sessions) >= self._sessions_max()
-            if here is not None and (replaced is None or replaced.connection != connection):
-                is_full |= len(here.sessions) >= SHARE_SESSIONS_OF_CONNECTION_MAX
-            if is_full:
+            has = 0 if here is None else len(here.sessions)
+            evicted = None
+            is_here = replaced is not None and replaced.connection == connection
+            if has >= SHARE_SESSIONS_OF_CONNECTION_MAX and not is_here:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
             if replaced is not None:
                 self._remove(replaced, REPLACED)
                 number = replaced.number
+                has = 0 if here is None else len(here.sessions)
             else:
+                if len(self._sessions) >= self._sessions_max():
+                    evicted = self._one_of_more_than(has + 1)
+                    self._remove(evicted, EVICTED)
                 number = self._numbers = self._numbers + 1
             is_first = here is None
             if here is None:
                 here = self._connections[connection] = _Connection()
             session = ShareSession(group_id, member_id, number, connection)
-            self._sessions[key] = self._numbered[number] = here.sessions[number] = session
+            self._sessions[key] = self._numbered[number] = session
+            here.sessions[number] = session
+            self._count(here, has)
             self._by_group[group_id] += 1
-            return Opened(session, replaced, is_first)
+            return Opened(session, replaced, is_first, evicted)
+
+    def _one_of_more_than(self, count: int) -> ShareSession:
+        """Of the connection with the most sessions. KafkaError: none has more."""
+        for most in range(SHARE_SESSIONS_OF_CONNECTION_MAX, count, -1):
+            for here in self._crowded.get(most, ()):
+                return next(iter(here.sessions.values()))
+        raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+
+    def _count(self, here: _Connection, had: int) -> None:
+        """Its sessions; it had so many."""
+        self._crowded[had].pop(here, None)
+        if len(here.sessions) > 1:
+            self._crowded[len(here.sessions)][here] = None
 
     def next(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """Epoch n or -1. KafkaError: there is no such session, or this is not its next request."""
@@ -154,6 +179,8 @@ class ShareSessions:
                 if epoch != session.epoch:
                     raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
                 session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+            here = self._connections[session.connection].sessions
+            here[session.number] = here.pop(session.number)
             return session
 
     def change(
@@ -253,6 +280,7 @@ class ShareSessions:
             del self._by_group[session.group_id]
         here = self._connections[session.connection]
         del here.sessions[session.number]
+        self._count(here, len(here.sessions) + 1)
         here.places -= len(session.partitions)
         known = sum(session.partitions.values())
         self._places -= known

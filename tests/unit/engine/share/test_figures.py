@@ -72,6 +72,7 @@ def test_the_metrics_have_the_counts() -> None:
     assert found["share_sessions"] == {(): 0}
     assert found["share_sessions_ended"] == {
         ("closed",): 0, ("disconnected",): 1, ("replaced",): 1,
+        ("evicted",): 0,
     }  # fmt: skip
     counted = {key: dict(rows) for key, rows in share_figures.counted(share).items()}
     assert counted["share_acknowledgements"][("Release",)] == 1

@@ -62,3 +62,15 @@ def test_a_session_outlives_the_last_bytes_of_its_client() -> None:
     scene.ends["c", False](ErrorCode.NONE)
     with pytest.raises(KafkaError):
         scene.sessions.next("g", "m", 2)
+
+
+def test_records_of_an_evicted_session_are_available() -> None:
+    scene = Scene(sessions_max=2)
+    scene.world.log.append(3)
+    led, session, request = scene.world.ready(), scene.open("m", "c"), Waiting()
+    assert fetch(led, session.number) == [(0, 2)]
+    scene.sessions.wait(session, request)
+    scene.open("n", "c")
+    other = scene.open("o", "d")
+    assert request.ends == 1
+    assert fetch(led, other.number) == [(0, 2)]

@@ -100,6 +100,30 @@ def test_there_are_so_many_at_most() -> None:
     assert sessions.open("g", "m", "c").replaced is not None
 
 
+def test_a_connection_with_fewer_gets_one_of_a_connection_with_more() -> None:
+    """Of the one with the most, which has made no request for longest."""
+    sessions = made(5)
+    of_one = [sessions.open("g", f"m{at}", "one").session for at in range(3)]
+    for at in range(2):
+        sessions.open("g", f"n{at}", "two")
+    sessions.next("g", "m0", 1)
+    opened = sessions.open("g", "o", "three")
+    assert opened.evicted is of_one[1]
+    assert not sessions.lives(of_one[1])
+    assert len(sessions) == 5
+    assert sessions.ended()["evicted"] == 1
+    assert code_of(sessions, 1, "m1") is ErrorCode.SHARE_SESSION_NOT_FOUND
+    # Each has two, or one that would have two: there is none with more.
+    for connection in ("one", "two", "three"):
+        with pytest.raises(KafkaError) as raised:
+            sessions.open("g", "p", connection)
+        assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    for connection in ("four", "five"):
+        assert sessions.open("g", connection, connection).evicted is not None
+    with pytest.raises(KafkaError):
+        sessions.open("g", "six", "six")
+
+
 def test_no_record_is_for_a_client_that_sends_no_more() -> None:
     sessions, request = made(), Request()
     session = sessions.open("g", "m", "c").session
