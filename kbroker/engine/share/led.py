@@ -438,10 +438,13 @@ class LedSharePartition:
             self._after()
 
     def retire(self) -> None:
-        """Its group has no session here any more."""
+        """Its group has no session here any more: what members have of an earlier one of theirs,
+        in place of which they opened the last, is available as well, and counts."""
         with self.lock:
             self._retires = True
             is_over = self.phase is not Phase.ACTIVE
+            if not is_over:
+                self.machine.end_session(None, self.settings())
         if is_over:
             self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:

@@ -276,12 +276,14 @@ class SharePartition:
             self.advance()
         return ended
 
-    def end_session(self, owner: int, settings: Settings) -> bool:
-        """The session's records; True if a record is available, or done with, by that."""
+    def end_session(self, owner: int | None, settings: Settings) -> bool:
+        """The session's records, or (None) those of all; True if a record is available, or done
+        with, by that."""
         ended = False
         ranges = self.ranges
         for place in range(len(ranges)):
-            if ranges.owner[place] == owner and ranges.target[place] == NONE:
+            has = ranges.owner[place]
+            if has != NO_OWNER and owner in (None, has) and ranges.target[place] == NONE:
                 self.follow(place, Event.SESSION_ENDS, settings.deliveries)
                 ended = True
         if ended:

@@ -48,6 +48,17 @@ class TestEnds:
         assert again.acquired[0].delivery_count == 1
         assert not world.persister.writes
 
+    def test_records_of_all_sessions_count_when_the_last_one_has_ended(self) -> None:
+        """Also of a session that another one of its member has replaced, without the partition."""
+        world = World()
+        world.log.append(10)
+        led = world.ready()
+        fetch(led)
+        led.retire()
+        assert world.persister.answer_write()[1] == [StateBatch(0, 9, 0, 1)]
+        world.run()
+        assert world.leaders.find(KEY) is None
+
     def test_another_leader_epoch_reads_again(self) -> None:
         world = World()
         world.log.append(10)
