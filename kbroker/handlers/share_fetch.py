@@ -16,6 +16,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kbroker.engine.share.amount import Amount
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.fetch_quota import FetchCharge, fetch_charge, no_charge
 from kbroker.handlers.reply import failures
@@ -40,6 +41,7 @@ from kbroker.replica.share.acquiring import Wanted
 from kbroker.replica.share.sessions import CLOSES, OPENS, Place
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from kbroker.engine.share.led import Fetched, LedSharePartition
@@ -124,12 +126,14 @@ class _Found(NamedTuple):
 class DelayedShareFetch(DelayedOperation):
     """One request, from the results of its acknowledgements to its answer.
 
-    It waits for the share-partitions that its first look has met: one that ends answers it.
+    It waits for the share-partitions that its first look has met: one that ends answers it. Later
+    looks are at those that have changed since its last one there.
     """
 
     __slots__ = (
-        "_bytes_max", "_call", "_charge", "_codes", "_endpoints", "_found", "_is_late", "_lock",
-        "_met", "_partitions", "_places", "_refused", "_session", "_share",
+        "_amount", "_bytes_max", "_call", "_charge", "_codes", "_endpoints", "_found", "_is_late",
+        "_lock", "_looked_parked", "_met", "_partitions", "_places", "_refused", "_seen",
+        "_session", "_share", "_woken",
     )  # fmt: skip
 
     def __init__(
@@ -161,6 +165,19 @@ class DelayedShareFetch(DelayedOperation):
         self._found: _Found | None = None  # for the thread that answers
         self._is_late = self.delay_ms == 0  # it takes what there is
         self._met: dict[Place, LedSharePartition] = {}
+        self._seen: dict[Place, object] = {}  # `changed` of these, before the last look
+        self._woken: dict[Place, None] = {}
+        self._looked_parked = False  # at all of them, since changes wake it
+        # None: it takes what there is.
+        wanted = min(call.message.min_bytes, self._bytes_max)
+        self._amount = Amount(wanted) if wanted > 1 else None
+
+    def met(self, place: Place) -> LedSharePartition | None:
+        return self._met.get(place)
+
+    def is_woken(self, place: Place) -> None:
+        with self._lock:
+            self._woken[place] = None
 
     def begin(self, codes: Codes) -> None:
         """The results of the acknowledgements are known."""
@@ -202,7 +219,7 @@ class DelayedShareFetch(DelayedOperation):
         is_late = self._is_late
         if not self._share.sessions.receives(self._session):
             return self.force_complete()
-        found = self._read() if is_late or self._has_enough() else _Found({}, {})
+        found = self._read(self._to_be_read(is_late))
         if not (is_late or found.fetched or found.refused):
             return False
         with self._lock:
@@ -224,38 +241,44 @@ class DelayedShareFetch(DelayedOperation):
             met = self._met[place] = self._partitions.led(place, self._share)
         return met
 
-    def _has_enough(self) -> bool:
-        """Whether there are `min_bytes` in all partitions together, or an error. If not, each is
-        watched for its part of the rest: before that has come, one of them has its part."""
-        lacks = min(self._call.message.min_bytes, self._bytes_max)
-        if lacks <= 1:
-            return True
-        watched: list[tuple[LedSharePartition, int, int]] = []
+    def _to_be_read(self, is_late: bool) -> Sequence[Place]:
+        """Where there may be records now; none, where it waits for more than there are."""
+        with self._lock:
+            woken, self._woken = self._woken, {}
+        amount = self._amount
+        if is_late and amount is not None:
+            return self._places
+        is_parked, places = self.parked, list[Place](woken)
+        if is_late or not self._looked_parked:
+            places = [place for place in self._places if self._has_changed(place)]
+            self._looked_parked = is_parked
+        if amount is None or not places:
+            return places
         try:
-            for place in self._places:
-                led = self._led(place)
-                offset, count_bytes = led.readable(lacks)
-                lacks -= count_bytes
-                if lacks <= 0:
-                    return True
-                if offset is not None:
-                    watched.append((led, offset, count_bytes))
-            for led, offset, count_bytes in watched:
-                led.watch(offset, count_bytes + -(-lacks // len(watched)))
+            return self._places if amount.is_there(self._look, places, self._places) else ()
         except Exception:
-            return True  # the read meets it again, and answers with it
-        return False
+            return self._places  # the read meets it again, and answers with it
 
-    def _read(self) -> _Found:
+    def _has_changed(self, place: Place) -> bool:
+        led = self._met.get(place)
+        return led is None or led.changed is not self._seen.get(place)
+
+    def _look(self, place: Place) -> LedSharePartition:
+        """The share-partition, for a look at it as it is from now on."""
+        led = self._led(place)
+        self._seen[place] = led.changed
+        return led
+
+    def _read(self, places: Sequence[Place]) -> _Found:
         request, found = self._call.message, _Found({}, {})
         left, left_bytes = request.max_records, self._bytes_max
-        for number, place in enumerate(self._places):
-            share_bytes = left_bytes // (len(self._places) - number)
+        for number, place in enumerate(places):
+            share_bytes = left_bytes // (len(places) - number)
             if left <= 0 or (found.fetched and share_bytes <= 0):
                 break
             wants = Wanted(left, request.batch_size, request.share_acquire_mode == _RECORD_LIMIT)
             try:
-                fetched = self._led(place).fetch(self._session.number, wants, max(1, share_bytes))
+                fetched = self._look(place).fetch(self._session.number, wants, max(1, share_bytes))
             except Exception as error:  # of this partition: the others are read
                 found.refused[place] = code_of(error)
                 continue

@@ -21,10 +21,14 @@ others under the key are still woken, and the one that failed is left to its tim
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.purgatory.timer import Timer
+
+
+def _every(operation: DelayedOperation) -> bool:
+    return True
 
 
 class Purgatory:
@@ -62,8 +66,11 @@ class Purgatory:
             self._failed(operation)
         return operation.completed
 
-    def check_and_complete(self, key: Hashable) -> int:
-        """Let all that waits under `key` look again; how many operations this call ended."""
+    def check_and_complete(
+        self, key: Hashable, has_to_look: Callable[[DelayedOperation], bool] = _every
+    ) -> int:
+        """Let all that waits under `key` look again, but for those that need not by `has_to_look`,
+        which is asked right before; how many operations this call ended."""
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
@@ -71,7 +78,7 @@ class Purgatory:
         # One C call copies the keys, so no lock. An operation added after it looks for itself.
         for operation in list(watchers):
             try:
-                if operation.check():
+                if has_to_look(operation) and operation.check():
                     ended += 1
             except Exception:
                 self._failed(operation)

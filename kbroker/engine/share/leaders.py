@@ -6,18 +6,21 @@ this broker. A request that comes after its end makes the next one; one that wai
 the error. So there are no more of them than the sessions have partitions.
 
 Fetches wait in a purgatory under the share-partition's key. `wake` has them look again, on a
-handler's thread, once for all that has happened until then. Any thread; the lock is a leaf.
+handler's thread, once for all events until then: each at the share-partitions that have changed,
+until nothing is left there. So a wake costs neither all partitions of a fetch, nor a look of every
+fetch. Any thread; the lock is a leaf.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.coordinator.share.images import SharePartition as Key
 from kbroker.engine.share.led import LedLog, LedSharePartition, Parts
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.replica.share.sessions import Place
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -136,7 +139,7 @@ class ShareLeaders:
         with self._lock:
             woken, self._woken = self._woken, {}
         for key in woken:
-            self._purgatory.check_and_complete(key)
+            self._purgatory.check_and_complete(key, _HasToLook(key))
 
     def _forget(self, led: LedSharePartition) -> None:
         with self._lock:
@@ -147,6 +150,40 @@ class ShareLeaders:
             keys.discard(led.key)
             if not keys:
                 del self._by_group[led.key.group_id]
+
+
+class WaitingFetch(Protocol):
+    """What waits in the purgatory."""
+
+    def met(self, place: Place) -> LedSharePartition | None:
+        """For which it waits there."""
+        ...
+
+    def is_woken(self, place: Place) -> None:
+        """It is to look there."""
+        ...
+
+
+class _HasToLook:
+    """Of one wake: whether a fetch has to look. Not where one before it has left nothing."""
+
+    def __init__(self, key: Key) -> None:
+        self._place: Final = Place(key.topic_id, key.partition)
+        self._exhausted: LedSharePartition | None = None
+        self._changed: object = None  # as it was then
+
+    def __call__(self, operation: Any) -> bool:
+        fetch: WaitingFetch = operation
+        led = fetch.met(self._place)
+        if led is not None:
+            changed = led.changed
+            if led is self._exhausted and changed is self._changed:
+                return False
+            if led.is_exhausted():
+                self._exhausted, self._changed = led, changed
+                return False
+        fetch.is_woken(self._place)
+        return True
 
 
 def _epoch_led(image: ClusterImage, node_id: int, topic_id: UUID, partition: int) -> int:

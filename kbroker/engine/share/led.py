@@ -176,6 +176,8 @@ class LedSharePartition:
         self._backs_off = False
         self._retires = False
         self._began_ms = 0
+        # Another object after each change that a fetch may wait for.
+        self.changed: object = object()
         self._watcher: Final = LogWatcher(log, parts.await_records, parts.call_later, self._wake)
 
     @property
@@ -289,6 +291,7 @@ class LedSharePartition:
         self.end(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _wake(self) -> None:
+        self.changed = object()
         try:
             self._parts.wake(self.key)
         except Exception as error:  # what waits is answered when its time is over
@@ -314,9 +317,18 @@ class LedSharePartition:
         count = self.log.readable_bytes(offset, max_bytes, read_committed=is_committed)
         return Readable(offset, count)
 
+    def is_exhausted(self) -> bool:
+        """Whether a fetch would find nothing, and the log is watched for the next record."""
+        with self.lock:
+            if self.phase is not Phase.ACTIVE or self._is_read:
+                return False
+            offset = self.machine.next_offset(self.settings())
+            is_new = offset is not None and offset > self.machine.end
+        return offset is None or (is_new and self._watcher.watches(offset))
+
     def fetch(self, owner: int, wanted: Wanted, max_bytes: int) -> Fetched | None:
         """What the member has from now on; None: nothing now, and those that wait are woken when
-        there is. On a handler's thread. KafkaError."""
+        there is, after `changed` has become another object. On a handler's thread. KafkaError."""
         for _ in range(_ROUNDS_MAX):
             read_from = self._begin_read()
             if read_from is None:
@@ -580,5 +592,6 @@ class LedSharePartition:
         self._watcher.watch(offset, is_committed, count_bytes)
 
     def stop_watching(self) -> None:
-        """No fetch waits for it any more."""
+        """No fetch waits for it any more. One that is about to has the log watched again."""
         self._watcher.stop()
+        self.changed = object()

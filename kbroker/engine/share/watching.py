@@ -105,6 +105,11 @@ class LogWatcher:
         if not is_needed:
             _cancel(mine)
 
+    def watches(self, offset: int) -> bool:
+        """Whether the first byte from there on leads to a look."""
+        watched = self._watched
+        return watched is not None and watched.offset == offset and watched.count_bytes <= 1
+
     def stop(self) -> None:
         """No fetch waits any more."""
         with self._lock:

@@ -15,7 +15,7 @@ from kbroker.handlers.share_fetch import DelayedShareFetch
 from kbroker.handlers.share_partitions import check_member
 from kbroker.protocol import messages
 from kbroker.replica.share.sessions import Place, ShareSessions
-from tests.unit.engine.share.world import TOPIC, World
+from tests.unit.engine.share.world import TOPIC, MemoryLog, World
 
 PLACE = Place(TOPIC, 0)
 
@@ -110,7 +110,7 @@ def test_records_end_the_wait() -> None:
     scene.fetch.begin({})
     assert scene.call.answers == []
     scene.world.log.append(3)
-    scene.world.leaders.wake(Key("g", TOPIC, 0))
+    scene.world.end_watch()
     scene.world.run()
     assert scene.call.acquired() == [[0]]
     assert scene.world.waiting.delayed == 0
@@ -130,7 +130,7 @@ def test_its_time_is_over_while_it_reads() -> None:
     scene.fetch.begin({})
     scene.world.log.append(3)
     scene.world.log.before_read = lambda: scene.world.pass_ms(501)
-    scene.world.leaders.wake(Key("g", TOPIC, 0))
+    scene.world.end_watch()
     scene.world.run()
     assert scene.call.acquired() == [[0]]
     assert len(scene.call.answers) == 1
@@ -142,7 +142,7 @@ def test_records_go_back_of_a_fetch_that_was_answered_while_it_read() -> None:
     scene.fetch.begin({})
     scene.world.log.append(3)
     scene.world.log.before_read = scene.fetch.force_complete
-    scene.world.leaders.wake(Key("g", TOPIC, 0))
+    scene.world.end_watch()
     scene.world.run()
     assert scene.call.acquired() == []
     assert len(scene.call.answers) == 1
@@ -156,7 +156,7 @@ def test_records_of_a_session_that_has_ended_go_back() -> None:
     scene.fetch.begin({})
     scene.world.log.append(3)
     scene.world.log.before_read = lambda: scene.sessions.close(scene.session)
-    scene.world.leaders.wake(Key("g", TOPIC, 0))
+    scene.world.end_watch()
     scene.world.run()
     assert scene.call.acquired() == []
     assert len(scene.call.answers) == 1
@@ -214,7 +214,7 @@ def test_an_error_of_the_log_ends_the_wait() -> None:
     scene = Scene()
     scene.fetch.begin({})
     scene.world.log.before_read = _storage_error
-    scene.world.leaders.wake(Key("g", TOPIC, 0))
+    scene.world.end_watch()
     scene.world.run()
     assert refusals(scene) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
@@ -269,17 +269,65 @@ def test_it_waits_for_bytes_in_all_partitions_together() -> None:
     assert world.watches[0][:3] == (0, False, 1_000)
     world.log.append(3)
     there = len(world.log.batches[0][1])
-    world.leaders.wake(Key("g", TOPIC, 0))
+    world.end_watch()
     world.run()
     assert scene.call.answers == []
     assert world.log.reads == 0
-    two = scene.made(places=[PLACE, Place(TOPIC, 1)])
+    places = [PLACE, Place(TOPIC, 1)]
+    two = scene.made(places=places)
     two.begin({})
-    part = there + -(-(1_000 - 2 * there) // 2)
+    part = there + (1_000 - 2 * there) // 4
     assert world.watches[-1][:3] == (0, False, part)
-    while two.try_complete() is False:
+    while not two.completed:
         world.log.append(1)
+        for place in places:
+            two.is_woken(place)
+        two.check()
     assert 1_000 <= 2 * sum(len(data) for _, data in world.log.batches) < 1_200
+
+
+class Many(OnePartition):
+    """Share-partitions with a log each."""
+
+    def __init__(self, world: World, places: Sequence[Place]) -> None:
+        super().__init__(world)
+        self.logs = {place: MemoryLog() for place in places}
+        self.looks = 0
+        for place in places:
+            self.led(place, None).is_exhausted()
+            world.persister.answer_read(0)
+        world.run()
+
+    def led(self, place: Place, share: Any) -> Any:
+        found: Any = self._world.leaders.led(self.key(place), self.logs[place])
+        fetch = type(found).fetch
+
+        def counted(*how: Any) -> Any:
+            self.looks += 1
+            return fetch(found, *how)
+
+        found.fetch = counted
+        return found
+
+
+def test_a_wake_costs_a_look_at_each_change() -> None:
+    """Not all partitions of a fetch, and no look where nothing is left."""
+    scene, places = Scene(), [Place(TOPIC, at) for at in range(1, 21)]
+    many: Any = Many(scene.world, places)
+    calls, endpoints = [HandCall() for _ in range(9)], NoEndpoints()
+    for at, call in enumerate(calls):
+        of_call: tuple[Any, Any] = call, endpoints
+        session = scene.sessions.open("g", f"m{at}", f"c{at}").session
+        DelayedShareFetch(
+            scene.share, of_call[0], session, places, many, of_call[1], 1 << 20
+        ).begin({})
+    many.looks = 0
+    many.logs[places[3]].append(1)
+    *_, end_watch = scene.world.watches[3]
+    end_watch(ErrorCode.NONE)
+    scene.world.run()
+    assert many.looks == 2  # of the one that has it, and of one that finds nothing left
+    assert sum(len(call.answers) for call in calls) == 1
 
 
 def test_no_more_bytes_are_waited_for_than_may_leave() -> None:
@@ -296,7 +344,7 @@ def test_errors_of_the_request_end_no_wait() -> None:
     fetch.begin({})
     assert scene.call.answers == []
     scene.world.log.append(3)
-    scene.world.leaders.wake(Key("g", TOPIC, 0))
+    scene.world.end_watch()
     scene.world.run()
     assert sorted(refusals(scene)) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]
 

@@ -11,6 +11,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.replica.share.acknowledging import Acknowledgement
 from kbroker.replica.share.acquiring import Wanted
+from kbroker.replica.share.sessions import Place
 from tests.unit.engine.share.world import (
     ALL,
     KEY,
@@ -36,6 +37,12 @@ class Looks(DelayedOperation):
         return bool(fetch(self._led, self._owner)) and self.force_complete()
 
     def on_complete(self) -> None:
+        pass
+
+    def met(self, place: Place) -> None:
+        """So it always looks."""
+
+    def is_woken(self, place: Place) -> None:
         pass
 
 
@@ -319,15 +326,12 @@ class TestWaits:
         fetch(led)
         looked: list[object] = []
 
-        class Comes(DelayedOperation):
+        class Comes(Looks):
             def try_complete(self) -> bool:
                 looked.append(fetch(led, 2))
                 return False
 
-            def on_complete(self) -> None:
-                pass
-
-        comes = Comes(1_000)
+        comes = Comes(led, 2)
         led.stop_watching = (  # type: ignore[method-assign]
             lambda: (
                 (world.waiting.try_complete_else_watch(comes, [KEY]) and None)
