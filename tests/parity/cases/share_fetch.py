@@ -77,13 +77,14 @@ class Member:
         self.get(epoch, *batches, max_wait=WAIT_MS, min_bytes=1, **how)
 
     def say(self, epoch: int, *batches: Batch, renews: bool = False) -> None:
+        self.connection.ask(self.acknowledgement(epoch, *batches, renews=renews))
+
+    def acknowledgement(self, epoch: int, *batches: Batch, renews: bool = False) -> Any:
         fields = {"is_renew_ack": renews} if self.version > 1 else {}
-        self.connection.ask(
-            build(
-                ApiKey.SHARE_ACKNOWLEDGE, self.version, group_id=self._state.group,
-                member_id=self.name, share_session_epoch=epoch,
-                topics=self._topics(batches, None), **fields,
-            )
+        return build(
+            ApiKey.SHARE_ACKNOWLEDGE, self.version, group_id=self._state.group,
+            member_id=self.name, share_session_epoch=epoch,
+            topics=self._topics(batches, None), **fields,
         )  # fmt: skip
 
 
@@ -392,6 +393,34 @@ def opened_again(talk: Talk) -> None:
     again.say(2, (2, 2, [ACCEPT]))
     again.connection.close()
     other.wait(1)
+
+
+@book.case("a session that is opened again without a partition")
+def opened_without(talk: Talk) -> None:
+    """Its records stay with the member until their locks end, also when its connection has."""
+    state, member = begun(talk, 2, 3)
+    other = Member(state, "n")
+    other.get(0)
+    member.get(0, names=False)
+    other.get(1, max_wait=200, min_bytes=1)
+    member.say(1, (0, 0, [ACCEPT]))
+    member.get(0, names=False)
+    member.connection.close()
+    other.get(2, max_wait=500, min_bytes=1)
+
+
+@book.case("sends no more", over={"fetch": True, "acknowledge": False})
+def sends_no_more(talk: Talk, fetches: bool) -> None:
+    """What it has sent before is answered, and applied."""
+    _, member = begun(talk, 3)
+    make = member.fetch if fetches else member.acknowledgement
+    member.connection.hold()
+    member.connection.send(make(1, (0, 0, [ACCEPT])))
+    member.connection.send(make(-1, (1, 1, [ACCEPT])))
+    member.connection.release()
+    member.connection.end_of_requests()
+    for _ in range(2):
+        member.connection.receive(view=in_short if fetches else None)
 
 
 @book.case("a connection that ends")
