@@ -29,7 +29,7 @@ from kbroker.security.rights import Operation, Resource, ResourceType
 from kbroker.security.session import Principal
 
 if TYPE_CHECKING:
-    from kbroker.security.denials import Denials
+    from kbroker.security.denials import Denials, Denied
     from kbroker.security.session import Session
     from kbroker.types import ApiKey
 
@@ -170,6 +170,10 @@ class AclAuthorizer:
                     principal, host, operation, resource, request, times, decision.rule
                 )
         return denied
+
+    def denied_lately(self) -> list[Denied]:
+        """What was denied in the last seconds, and to which principals; names may be cut."""
+        return self._denials.lately()
 
     def note_repeats(
         self,

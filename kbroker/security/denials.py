@@ -110,6 +110,11 @@ class Denials:
             wall_ms = self._clock.wall_ms()
             self._noted(key, rule, 1, wall_ms, wall_ms)
 
+    def lately(self) -> list[Denied]:
+        """Those of the last seconds, while they are counted together."""
+        with self._lock:
+            return list(self._counted)
+
     def _has_room_locked(self, principal: str) -> bool:
         return len(self._counted) < DENIALS_MAX and self._kinds[principal] < DENIALS_OF_ONE_MAX
 
