@@ -14,7 +14,7 @@ image: slower, never wrong.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.replica._topic_table import ViewRow
@@ -22,6 +22,8 @@ from kbroker.replica._topic_table import ViewRow
 if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage, TopicImage
     from kbroker.replica._topic_table import TopicTable
+
+Changed = Callable[[Sequence["TopicImage"], Sequence[str]], object]
 
 logger: Final = logging.getLogger("kbroker.replica")
 
@@ -37,6 +39,8 @@ class MetadataPublisher:
         self._table = table
         self._listeners = tuple(listeners)
         self._topics: Mapping[str, TopicImage] = {}
+        # Called with the topics whose partitions have changed, and the names of those removed.
+        self.changed: Changed = lambda changed, removed: None
 
     def show(self, image: ClusterImage) -> None:
         """Have Metadata show this image; never raises."""
@@ -60,6 +64,7 @@ class MetadataPublisher:
             for node_id, broker in sorted(image.brokers.items())
         ]
         self._table.show([_row(topic) for topic in fresh], removed, brokers, image.cluster_id)
+        self.changed(fresh, removed)
 
 
 def _looks_new(known: TopicImage | None, topic: TopicImage) -> bool:
