@@ -224,6 +224,14 @@ class Observer:
             let_go_of_gil()
         return Figures(self._clock.wall_ms(), samples)
 
+    def load(self) -> Figures:
+        """The figures of threads, requests and disks alone, whose cost does not grow with the
+        partitions."""
+        samples: Samples = {}
+        for found in (self._network(), *self._requests(), self._hot_path(), self._log_dirs(())):
+            samples.update(found)
+        return Figures(self._clock.wall_ms(), samples)
+
     def request_times(self) -> Iterator[RequestTimes]:
         """Durations by kind and part of request since the start, of those that there were."""
         from kbroker.observe.metrics_sampler import RequestTimes  # for the metrics topic alone
@@ -284,11 +292,7 @@ class Observer:
         yield self._parts.log_tasks.samples()
         yield self._network()
         yield quota_figures.samples(self._parts.services())
-        with self._lock:
-            apis = self._times.read()
-        times, counted = traffic_figures.requests(apis, PARTS)
-        yield times
-        yield self._with_rates(counted)
+        yield from self._requests()
         yield self._hot_path()
         yield self._controller()
         rate = self._rates.rate(("replica_fetcher_bytes", ()))
@@ -332,6 +336,13 @@ class Observer:
         over = self._parts.server.closes()["a session that was over"] if counts else 0
         samples["sessions_expired"] = [((), over)]
         return samples
+
+    def _requests(self) -> Iterator[Samples]:
+        with self._lock:
+            apis = self._times.read()
+        times, counted = traffic_figures.requests(apis, PARTS)
+        yield times
+        yield self._with_rates(counted)
 
     def _hot_path(self) -> Samples:
         figures = self._parts.hot.statistics()

@@ -1,0 +1,71 @@
+"""Since when partitions have been without a leader or with replicas missing."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.metadata.image import NO_CONFIGS, NO_LEADER, PartitionImage, TopicImage
+from kbroker.observe.impaired import ImpairedPartitions
+from kbroker.types import TopicPartition
+
+NAME = TopicPartition("orders", 1)
+
+
+def topic(leader: int = 1, isr: tuple[int, ...] = (1, 2)) -> TopicImage:
+    """Its partition 0 is well."""
+    partitions = (
+        PartitionImage("orders", 0, (1, 2), (1, 2), 1, 0, 0),
+        PartitionImage("orders", 1, (1, 2), isr, leader, 0, 0),
+    )
+    return TopicImage("orders", UUID(int=7), partitions, NO_CONFIGS, internal=False)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def impaired(clock: ManualClock) -> ImpairedPartitions:
+    made = ImpairedPartitions(clock)
+    made.follow([], [])
+    clock.advance(1_000)
+    return made
+
+
+def test_a_state_counts_from_its_beginning(
+    impaired: ImpairedPartitions, clock: ManualClock
+) -> None:
+    impaired.follow([topic()], [])
+    assert impaired.since(NAME) is None
+    clock.advance(1_000)
+    impaired.follow([topic(isr=(1,))], [])
+    shrank_ms = clock.wall_ms()
+    clock.advance(1_000)
+    impaired.follow([topic(isr=(1,))], [])
+    assert impaired.since(NAME) == shrank_ms
+    impaired.follow([topic(NO_LEADER, isr=(1,))], [])
+    assert impaired.since(NAME) == clock.wall_ms()
+    assert impaired.since(TopicPartition("orders", 0)) is None
+    impaired.follow([topic()], [])
+    assert impaired.since(NAME) is None
+
+
+def test_a_topic_that_goes_is_forgotten(impaired: ImpairedPartitions, clock: ManualClock) -> None:
+    impaired.follow([topic(NO_LEADER)], [])
+    impaired.follow([], ["orders"])
+    assert impaired.since(NAME) is None
+    clock.advance(1_000)
+    impaired.follow([topic(NO_LEADER)], [])  # another one of its name
+    assert impaired.since(NAME) == clock.wall_ms()
+
+
+def test_the_age_of_a_state_that_was_there_first_is_not_known(clock: ManualClock) -> None:
+    impaired = ImpairedPartitions(clock)
+    impaired.follow([topic(NO_LEADER)], [])
+    clock.advance(1_000)
+    impaired.follow([topic(NO_LEADER)], [])
+    assert impaired.since(NAME) is None
