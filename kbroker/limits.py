@@ -326,6 +326,8 @@ ADMIN_KEEP_ALIVE_S: Final = 75
 ADMIN_HANDSHAKE_PAUSE_S: Final = 0.01
 # Scrapes that wait for the one worker; equal ones share an answer. Full: 503.
 ADMIN_JOBS_MAX: Final = 4
+# Questions to /why that wait for it beside the scrapes. Full: 503.
+ADMIN_QUESTIONS_MAX: Final = 1
 # Words of ?name=. More: 400.
 ADMIN_NAMES_MAX: Final = 200
 

@@ -11,7 +11,8 @@ imports or the first moments of HTTP fail (no descriptors, no memory), they are 
 pause, as long as a connection waits: a probe that is never answered has a healthy broker killed.
 
 Afterwards the same thread is the worker that collects metrics, so that the loop's other tenants do
-not wait for a scrape (`run`, one job at a time, `ADMIN_JOBS_MAX` waiting, then refused).
+not wait for a scrape (`run`, one job at a time; `ADMIN_JOBS_MAX` scrapes and
+`ADMIN_QUESTIONS_MAX` questions wait, more are refused).
 
 The main thread binds, starts and stops. `stop` ends HTTP, then the thread, then closes the sockets.
 """
@@ -31,7 +32,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from kbroker.config.admin_listeners import AdminListener
 from kbroker.errors import AddressInUse, UserError
 from kbroker.failures import Failures
-from kbroker.limits import ADMIN_BACKLOG, ADMIN_JOBS_MAX, TASK_RETRY_MS, THREAD_JOIN_TIMEOUT_MS
+from kbroker.limits import (
+    ADMIN_BACKLOG,
+    ADMIN_JOBS_MAX,
+    ADMIN_QUESTIONS_MAX,
+    TASK_RETRY_MS,
+    THREAD_JOIN_TIMEOUT_MS,
+)
 from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
@@ -145,7 +152,7 @@ class AdminPort:
 
         future: Future[T] = Future()
         with self._jobs_changed:
-            if self._gone or self._waiting >= ADMIN_JOBS_MAX:
+            if self._gone or self._waiting >= ADMIN_JOBS_MAX + ADMIN_QUESTIONS_MAX:
                 raise Busy
             self._jobs.append(lambda: _fulfil(future, work))
             self._jobs_changed.notify()

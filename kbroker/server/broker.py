@@ -163,9 +163,10 @@ class Broker:
         self._cluster_id: str | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
-        self._observation = Observation(
+        self.observation = Observation(
             self._observed, lambda: self.config, self._clock, self._scheduler, self._own_address
         )
+        self._publisher.changed = self.observation.impaired.follow
         self._served, self._serve_admin, self._before_logs = False, serve_admin, before_logs
         self._admin = AdminPort(self._serve_http, self._loop.submit)
         self._handler_failures = Failures("request handlers")
@@ -226,7 +227,7 @@ class Broker:
 
     def _steps(self) -> list[Step]:
         """In the order in which they come up."""
-        member, observation, late = self._member, self._observation, self._late.step
+        member, observation, late = self._member, self.observation, self._late.step
         self._access = Access(self.config, self._clock, self._running_controller, self._scheduler)
         return [
             Step("authorizer", self._access.make, self._access.stop),
@@ -562,8 +563,7 @@ class Broker:
         yield self._admin.thread
         yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread
-        yield self._loop.thread
-        yield self._observation.metrics_thread
+        yield from (self._loop.thread, self.observation.metrics_thread)
         yield from (*self._log_tasks.threads, *self._lanes.threads)
         yield from () if self._member is None else self._member.threads
         yield from () if self._handlers is None else self._handlers.threads
@@ -577,7 +577,7 @@ class Broker:
 
     def figures(self, *, every_partition: bool | None = None) -> Figures:
         """What was measured just now; parts that are not up yet are left out."""
-        return self._observation.figures(every_partition=every_partition)
+        return self.observation.figures(every_partition=every_partition)
 
     # --- the admin port ---------------------------------------------------------------------------
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker._net import give_back_memory
 from kbroker.clock import Clock
+from kbroker.observe.impaired import ImpairedPartitions
 from kbroker.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.metrics.model import Figures
     from kbroker.observe.metrics_topic import MetricsTopic
     from kbroker.observe.observer import Observer, Parts
+    from kbroker.observe.why.facts import Question
     from kbroker.own_thread import OwnThread
 
 OBSERVER_DELAY_MS: Final = 500
@@ -42,6 +44,7 @@ class Observation:
         self._lock = threading.Lock()
         self._observer: Observer | None = None
         self._metrics_topic: MetricsTopic | None = None
+        self.impaired: Final = ImpairedPartitions(clock)
 
     def schedule(self) -> None:
         # Not at once: a client's first requests do not wait for the imports that this needs.
@@ -72,6 +75,16 @@ class Observation:
     def figures(self, *, every_partition: bool | None = None) -> Figures:
         """What was measured just now; parts that are not up yet are left out."""
         return self._observed().figures(every_partition=every_partition)
+
+    def why(self, question: Question) -> dict[str, Any]:
+        """What is in the way of the subject, as a document; while the broker runs. Any thread that
+        may take some milliseconds."""
+        from kbroker.observe.why.answer import document
+        from kbroker.observe.why.gathering import Gathering
+
+        load = self._observed().load
+        gathering = Gathering(self._parts(), self._clock, load, self.impaired)
+        return document(question, gathering.facts(question))
 
     def _begin(self) -> None:
         self._observed()

@@ -16,12 +16,13 @@ import pytest
 
 from kbroker.config.admin_listeners import AdminListener
 from kbroker.errors import AddressInUse, UserError
-from kbroker.limits import ADMIN_JOBS_MAX
+from kbroker.limits import ADMIN_JOBS_MAX, ADMIN_QUESTIONS_MAX
 from kbroker.peer.control_loop import ControlLoop
 from kbroker.server import admin_port
 from kbroker.server.admin_port import THREAD_NAME, AdminPort, Busy
 
 LOOPBACK = (AdminListener("127.0.0.1", 0),)
+JOBS_MAX = ADMIN_JOBS_MAX + ADMIN_QUESTIONS_MAX
 
 
 class FakeHttp:
@@ -138,7 +139,7 @@ def test_work_is_done_by_the_thread_and_refused_beyond_the_bound(
         return threading.current_thread().name
 
     async def many() -> list[Any]:
-        tasks = [asyncio.ensure_future(port.run(job)) for _ in range(ADMIN_JOBS_MAX + 1)]
+        tasks = [asyncio.ensure_future(port.run(job)) for _ in range(JOBS_MAX + 1)]
         await asyncio.sleep(0)  # each has begun
         go.set()
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -146,7 +147,7 @@ def test_work_is_done_by_the_thread_and_refused_beyond_the_bound(
     with connect(port):
         assert http.started.wait(60)
         *done, refused = loop.submit(many()).result(60)
-    assert done == [THREAD_NAME] * ADMIN_JOBS_MAX
+    assert done == [THREAD_NAME] * JOBS_MAX
     assert isinstance(refused, Busy)
 
 

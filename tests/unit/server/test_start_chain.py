@@ -90,7 +90,7 @@ SIGNS: dict[str, Sign] = {
     "share groups": lambda b: b._share._is_started,
     "observer": lambda b: "observer" in b._scheduler.statistics(),
     "warm-up": lambda b: b._loop.thread is not None,
-    "metrics topic": lambda b: b._observation.metrics_thread is not None,
+    "metrics topic": lambda b: b.observation.metrics_thread is not None,
 }
 # An answer takes an acceptor, a network thread and a handler: after its step it is waited for.
 WAITED_FOR: dict[str, Sign] = {"network threads": lambda b: answers(b, PATIENCE_S)}
