@@ -1,4 +1,4 @@
-"""The admin port's pages: /metrics, /healthz, /readyz, and an index of them.
+"""The admin port's pages: /metrics, /healthz, /readyz, /why, and an index of them.
 
 Place in the flow: `admin/server.py` serves this application on the control loop. starlette comes in
 through this file alone. Only GET and HEAD, no bodies: nothing here changes anything. What takes
@@ -9,23 +9,27 @@ longer than a page is done by the admin thread (`Run`), so that the loop stays f
 | /healthz | 200 while the process can answer |
 | /readyz | 200 while Kafka's requests are accepted and every log directory is there, else 503 |
 | /metrics | Prometheus; by Accept in text or OpenMetrics; `?name=` filters |
+| /why | JSON: what is in the way of a group, a topic or a partition (`observe/why`) |
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kbroker.admin.hosts import is_allowed
 from kbroker.admin.scrape import Run, Scrapes, Source
-from kbroker.limits import ADMIN_NAMES_MAX
+from kbroker.limits import ADMIN_NAMES_MAX, ADMIN_QUESTIONS_MAX
+from kbroker.observe.why.facts import Question
+from kbroker.observe.why.question import parse
+from kbroker.outside_text import printable
 
 __all__ = ["Backend", "Run", "make_app"]
 
@@ -55,11 +59,19 @@ class Readiness(Protocol):
     def checks(self) -> Sequence[Check]: ...
 
 
+class Answers(Protocol):
+    def why(self, question: Question) -> Mapping[str, Any]:
+        """On the admin thread, while requests are accepted."""
+        ...
+
+
 class Backend(Source, Protocol):
     """What the pages show; `server.broker.Broker` is one."""
 
     @property
     def readiness(self) -> Readiness: ...
+    @property
+    def observation(self) -> Answers: ...
 
 
 class Page(NamedTuple):
@@ -73,16 +85,18 @@ PAGES: Final = (
     Page("/metrics", "figures for Prometheus; ?name=BytesInPerSec filters by the end of the name"),
     Page("/healthz", "200 while the process answers"),
     Page("/readyz", "200 while requests are accepted, else 503 and why; ?verbose says more"),
+    Page("/why", "JSON: ?consumer=GROUP, ?produce=TOPIC, ?partition=TOPIC/0 or ?slow"),
 )
 
 
 def make_app(backend: Backend, run: Run) -> ASGIApp:
-    pages = _Pages(backend, Scrapes(backend, run))
+    pages = _Pages(backend, Scrapes(backend, run), run)
     routes = [
         Route("/", pages.index),
         Route("/healthz", pages.healthz),
         Route("/readyz", pages.readyz),
         Route("/metrics", pages.metrics),
+        Route("/why", pages.why),
     ]
     return _guarded(Starlette(routes=routes))
 
@@ -113,9 +127,11 @@ def _guarded(app: ASGIApp) -> ASGIApp:
 class _Pages:
     """One method for each path, on the control loop."""
 
-    def __init__(self, backend: Backend, scrapes: Scrapes) -> None:
+    def __init__(self, backend: Backend, scrapes: Scrapes, run: Run) -> None:
         self._backend = backend
         self._scrapes = scrapes
+        self._run = run
+        self._answering = 0
         rows = "".join(
             f'<li><a href="{page.path}">{page.path}</a>: {escape(page.help)}</li>' for page in PAGES
         )
@@ -147,3 +163,20 @@ class _Pages:
         if page is None:
             return PlainTextResponse("too many scrapes at once\n", 503, headers=_RETRY)
         return Response(page.body, headers={**_NO_STORE, "Content-Type": page.content_type})
+
+    async def why(self, request: Request) -> Response:
+        readiness = self._backend.readiness
+        if not readiness.running:
+            return PlainTextResponse(f"{readiness.phase}\n", 503, headers=_RETRY)
+        try:
+            question = parse(dict(request.query_params))
+        except ValueError as error:
+            return PlainTextResponse(f"{printable(str(error))}\n", 400, headers=_NO_STORE)
+        if self._answering >= ADMIN_QUESTIONS_MAX:
+            return PlainTextResponse("another question is being answered\n", 503, headers=_RETRY)
+        self._answering += 1
+        try:
+            answer = await self._run(lambda: self._backend.observation.why(question))
+        finally:
+            self._answering -= 1
+        return JSONResponse(answer, headers=_NO_STORE)

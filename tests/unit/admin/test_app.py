@@ -14,6 +14,7 @@ from kbroker.admin.app import make_app
 from kbroker.limits import ADMIN_JOBS_MAX, ADMIN_NAMES_MAX
 from kbroker.metrics.model import Figures
 from kbroker.observe.readiness import RUNNING, STOPPING, Readiness
+from kbroker.observe.why.facts import About, Question
 
 METRICS = {"connections": [(("PLAINTEXT", "0"), 3)], "request_queue_size": [((), 2)]}
 
@@ -31,6 +32,12 @@ class FakeBroker:
         self.readiness = Readiness(["/tmp"])
         self.readiness.phase = RUNNING
         self.scrapes = 0
+        self.asked: list[Question] = []
+        self.observation = self
+
+    def why(self, question: Question) -> dict[str, Any]:
+        self.asked.append(question)
+        return {"causes": []}
 
     def figures(self) -> Figures:
         self.scrapes += 1
@@ -111,7 +118,44 @@ def test_readiness_says_why_not() -> None:
 
 def test_the_index_names_every_page() -> None:
     text = get(FakeBroker(), "/").text
-    assert all(f'href="{path}"' in text for path in ("/metrics", "/healthz", "/readyz"))
+    assert all(f'href="{path}"' in text for path in ("/metrics", "/healthz", "/readyz", "/why"))
+
+
+def test_why() -> None:
+    broker = FakeBroker()
+    answer = get(broker, "/why?partition=a%2Fb/3")
+    assert (answer.status, answer.text) == (200, '{"causes":[]}')
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "no-store"
+    assert broker.asked == [Question(About.PARTITION, "a/b", 3)]
+
+
+def test_no_question_is_refused_in_one_line() -> None:
+    broker = FakeBroker()
+    for query in ("", "?consumer", "?slow&b=%0a%1b[2J", "?produce=a&principal=%1b"):
+        answer = get(broker, f"/why{query}")
+        assert answer.status == 400 and answer.text.strip().isprintable()
+    broker.readiness.phase = STOPPING
+    assert get(broker, "/why?slow").status == 503
+    assert broker.asked == []
+
+
+def test_one_question_at_a_time() -> None:
+    async def ask() -> list[int]:
+        going = asyncio.Event()
+
+        async def run(work: Callable[[], Any]) -> Any:
+            await going.wait()
+            return work()
+
+        app = make_app(FakeBroker(), run)
+        first = asyncio.create_task(request(app, "/why?slow"))
+        await asyncio.sleep(0)
+        second = await request(app, "/why?slow")
+        going.set()
+        return [second.status, (await first).status, (await request(app, "/why?slow")).status]
+
+    assert asyncio.run(ask()) == [503, 200, 200]
 
 
 def test_metrics() -> None:
