@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from kbroker.cli.certificate_checks import expiry
 from kbroker.cli.checks import FAILING, OK, Check
 from kbroker.cli.connect import command_config
-from kbroker.errors import UsageError
+from kbroker.errors import UsageError, UserError
 from kbroker.outside_text import printable
 
 if TYPE_CHECKING:
@@ -50,11 +50,9 @@ def check_url(url: str) -> None:
 def readiness(url: str, timeout_ms: int) -> Iterator[Check]:
     """A line for the broker, one for each condition that it fails, one for each certificate."""
     try:
-        status, page = _ask(urlsplit(url), timeout_ms / 1000)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "verify_message", "") or getattr(error, "strerror", "") or str(error)
-        fix = _TRUST if hasattr(error, "verify_message") else _FIX
-        yield Check(FAILING, "admin", f"{url}: {printable(why or type(error).__name__)}", fix)
+        status, page = ask(url, _PATH, timeout_ms)
+    except UserError as error:
+        yield Check(FAILING, "admin", error.cause, error.fix)
         return
     if status not in _READY:
         yield Check(FAILING, "admin", f"{url} answers {status}", _FIX)
@@ -83,13 +81,23 @@ def _certificate(url: str, listener: str, detail: str) -> Check:
     return expiry("certificate", seen, float(days[1]) * _DAY_S if days is not None else 0.0)
 
 
-def _ask(url: SplitResult, timeout_s: float) -> tuple[int, str]:
+def ask(url: str, path: str, timeout_ms: int) -> tuple[int, str]:
+    """Status and page. UserError: there is no answer."""
+    try:
+        return _ask(urlsplit(url), path, timeout_ms / 1000)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "verify_message", "") or getattr(error, "strerror", "") or str(error)
+        fix = _TRUST if hasattr(error, "verify_message") else _FIX
+        raise UserError(f"{url}: {printable(why or type(error).__name__)}", fix) from None
+
+
+def _ask(url: SplitResult, path: str, timeout_s: float) -> tuple[int, str]:
     """Status and page. OSError, ValueError."""
     from http.client import HTTPException
 
     asked = _connection(url, timeout_s)
     try:
-        asked.request("GET", _PATH, headers={"Connection": "close"})
+        asked.request("GET", path, headers={"Connection": "close"})
         with asked.getresponse() as response:
             page = response.read(_PAGE_BYTES_MAX + 1)
             if len(page) > _PAGE_BYTES_MAX:

@@ -49,6 +49,7 @@ VERBS: Final[dict[str, Verb]] = {
     "logdir": Verb("kbroker.cli.logdir", "Move logs between data directories; take others over."),
     "explain": Verb("kbroker.cli.explain", "Show where a record lies and who may read it."),
     "dump-log": Verb("kbroker.cli.dump_log", "Print or check the files of a log, offline."),
+    "why": Verb("kbroker.cli.why", "Name what is in the way of a group, a topic, a partition."),
     "health": Verb("kbroker.cli.health", "Say whether the cluster can be used; wait until it can."),
     "top": Verb("kbroker.cli.top", "Show rates, partitions, groups and lag, live."),
     "doctor": Verb("kbroker.cli.doctor", "Look for trouble: limits, disks, clock, listeners."),
