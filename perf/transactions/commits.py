@@ -32,8 +32,7 @@ from perf.transactions.warming import until_flat
 
 RECORD_BYTES: Final = 100
 WARM_COMMITS: Final = 1_000
-ONE_RATE_BAR, ONE_P99_BAR = 1 / 3, 0.4
-MANY_RATE_BAR, MANY_CPU_BAR = 1 / 2, 0.7
+RATE_BAR, ONE_P99_BAR, MANY_CPU_BAR = 1 / 3, 0.4, 0.4
 INVERSE: Final = "at least n x the commits a second is held as its inverse: the time of one commit"
 MANY_PARTITIONS: Final = 10
 
@@ -196,9 +195,8 @@ def bars(found: Sequence[Committed], cells: Sequence[CommitCell]) -> list[Bar]:
     out = []
     for cell in cells:
         some, alone = _of(found, cell), cell.producers == 1
-        rate = ONE_RATE_BAR if alone else MANY_RATE_BAR
         title = f"time of a commit, {cell.title}"
-        out.append(kafka_bar(title, rate, some, lambda one: one.seconds_each))
+        out.append(kafka_bar(title, RATE_BAR, some, lambda one: one.seconds_each))
         if alone:
             title = f"p99 of a commit, {cell.title}"
             out.append(kafka_bar(title, ONE_P99_BAR, some, lambda one: one.p99_us))
