@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
+from kbroker.errors import ErrorCode
+from kbroker.types import TopicPartition
 from tests.clients.agents.tools import Tools
 from tests.clients.conftest import Server
 from tests.clients.test_java import Tool
+from tests.support import hanging
 from tests.unit.net.harness import eventually
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
 
 CONFIGS = "kafka.admin.ConfigCommand"
+TRANSACTIONS = "TransactionsCommand"
+FEATURES = "FeatureCommand"
 BROKER = ("--entity-type", "brokers", "--entity-name", "1")
 EVERY_BROKER = ("--entity-type", "brokers", "--entity-default")
 
@@ -115,7 +122,7 @@ def test_kafka_acls_without_an_authorizer(tool: Tool) -> None:
 
 
 def test_kafka_transactions_lists_none_that_matches(tool: Tool) -> None:
-    listed = tool.run("TransactionsCommand", "list", "--transactional-id-pattern", "of-none-.*")
+    listed = tool.run(TRANSACTIONS, "list", "--transactional-id-pattern", "of-none-.*")
     (head,) = listed.splitlines()
     assert head.startswith("TransactionalId")
 
@@ -128,22 +135,93 @@ def test_the_performance_tool_writes_transactions(tool: Tool, topic: str) -> Non
         *("--producer-props", f"bootstrap.servers={tool.bootstrap}"),
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    listed = tool.run("TransactionsCommand", "list")
+    listed = tool.run(TRANSACTIONS, "list")
     (line,) = [each for each in listed.splitlines() if f"id-of-{topic}" in each]
     assert "CompleteCommit" in line
-    described = tool.run("TransactionsCommand", "describe", "--transactional-id", f"id-of-{topic}")
+    described = tool.run(TRANSACTIONS, "describe", "--transactional-id", f"id-of-{topic}")
     assert "CompleteCommit" in described
 
 
-def test_kafka_features(tool: Tool, server: Server) -> None:
-    levels = {}
-    for line in tool.run("FeatureCommand", "describe").splitlines():
+def test_kafka_transactions_ends_a_hanging_one_and_one_by_its_id(tool: Tool, topic: str) -> None:
+    """Found by its age, which its record has; aborted by its first offset."""
+    place = ("--topic", topic, "--partition", "0")
+    off = (*EVERY_BROKER, "--alter", "--add-config", f"{hanging.VERIFIES}=false")
+    tool.run(CONFIGS, *off)
+    an_hour_ago_ms = int(time.time() * 1_000) - 3_600_000
+    at = TopicPartition(topic, 0)
+    try:
+        eventually(
+            lambda: hanging.write(tool.bootstrap, at, an_hour_ago_ms) == ErrorCode.NONE,
+            "it is written without verification",
+        )
+    finally:
+        tool.run(CONFIGS, *EVERY_BROKER, "--alter", "--delete-config", hanging.VERIFIES)
+
+    for scope in (place, ("--broker-id", "1")):
+        found = tool.run(TRANSACTIONS, "find-hanging", *scope).splitlines()
+        (row,) = [line.split() for line in found if topic in line]
+        # Topic, partition, producer id, producer epoch, coordinator epoch, start offset.
+        assert row[:6] == [topic, "0", str(hanging.PRODUCER_ID), "0", "-1", "0"]
+    tool.run(TRANSACTIONS, "abort", *place, "--start-offset", "0")
+    assert topic not in tool.run(TRANSACTIONS, "find-hanging", *place)
+    described = tool.run(TRANSACTIONS, "describe-producers", *place).splitlines()
+    assert [line.split()[:2] for line in described[1:]] == [[str(hanging.PRODUCER_ID), "0"]]
+    assert described[1].split()[-1] == "None"
+
+    id = f"id-of-{topic}"
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": tool.bootstrap, "transactional.id": id}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"of a process that is gone")
+    producer.flush(30)
+    tool.run(TRANSACTIONS, "forceTerminateTransaction", "--transactionalId", id)
+    (line,) = [each for each in tool.run(TRANSACTIONS, "list").splitlines() if id in each]
+    assert "Empty" in line or "CompleteAbort" in line, line
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        producer.commit_transaction(30)
+    assert refused.value.args[0].code() == confluent_kafka.KafkaError._FENCED
+
+
+def levels(tool: Tool) -> dict[str, tuple[str, str]]:
+    """Of each feature: the highest level that is supported, and the finalized one."""
+    found = {}
+    for line in tool.run(FEATURES, "describe").splitlines():
         cells = dict(re.findall(r"(\w+): (\S+)", line))
         if "Feature" in cells:
-            levels[cells["Feature"]] = cells["SupportedMaxVersion"], cells["FinalizedVersionLevel"]
-    assert levels["group.version"] == ("1", "1")
-    assert levels["transaction.version"] == ("2", "2")
-    assert ("metadata.version" in levels) is not server.kbroker
+            found[cells["Feature"]] = cells["SupportedMaxVersion"], cells["FinalizedVersionLevel"]
+    return found
+
+
+def test_kafka_features(tool: Tool, server: Server) -> None:
+    found = levels(tool)
+    assert found["group.version"] == ("1", "1")
+    assert found["transaction.version"] == ("2", "2")
+    assert ("metadata.version" in found) is not server.kbroker
+
+
+def test_kafka_features_goes_down_and_up(tool: Tool) -> None:
+    for feature, low, high in (("transaction.version", 1, 2), ("group.version", 0, 1)):
+        try:
+            tried = tool.run(FEATURES, "downgrade", "--feature", f"{feature}={low}", "--dry-run")
+            assert f"{feature} can be downgraded to {low}." in tried
+            assert levels(tool)[feature] == (str(high), str(high))
+            done = tool.run(FEATURES, "downgrade", "--feature", f"{feature}={low}")
+            assert f"{feature} was downgraded to {low}." in done
+            assert levels(tool)[feature][1] == str(low)
+        finally:
+            done = tool.run(FEATURES, "upgrade", "--feature", f"{feature}={high}")
+        assert f"{feature} was upgraded to {high}." in done
+        eventually(
+            lambda feature=feature, high=high: levels(tool)[feature][1] == str(high), feature
+        )
+        above = tool.attempt(
+            *(FEATURES, "--bootstrap-server", tool.bootstrap),
+            *("upgrade", "--feature", f"{feature}={high + 1}"),
+        )
+        assert above.returncode == 1
+        assert f"Could not upgrade {feature} to {high + 1}." in above.stdout.decode()
 
 
 def test_kafka_leader_election(tool: Tool, make_topic: Callable[..., str]) -> None:

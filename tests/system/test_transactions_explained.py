@@ -14,27 +14,23 @@ import pytest
 from kbroker.cli.last_stable import Held, held, stable_offsets
 from kbroker.cli.main import main
 from kbroker.errors import ErrorCode
-from kbroker.peer.address import parse_addresses
 from kbroker.peer.client import Client
-from kbroker.protocol import messages
-from kbroker.protocol.record_batch import Record, encode_batch
 from kbroker.testing import Broker
 from kbroker.testing.inspection import wait_until
 from kbroker.types import ApiKey, TopicPartition
+from tests.support import hanging
 
 TOPIC = "orders"
-GHOST = 4_000
 CLIENT = {"id": "rdkafka", "address": "127.0.0.1"}
 AGE = "kbroker_last_stable_age_seconds"
 LATE = "kafka_server_ReplicaManager_PartitionsWithLateTransactionsCount"
 ABORTED = "kbroker_transactions_hanging_aborted_total"
-VERIFIES = "transaction.partition.verification.enable"
 Run = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker({VERIFIES: "false"}, topics={TOPIC: 2}) as running:
+    with Broker({hanging.VERIFIES: "false"}, topics={TOPIC: 2}) as running:
         yield running
 
 
@@ -64,30 +60,9 @@ def write(producer: confluent_kafka.Producer, *partitions: int) -> None:
 
 def write_without_a_coordinator(broker: Broker, partition: int, sequence: int = 0) -> None:
     """A transaction that no coordinator has, as a producer leaves it whose verification is off."""
-    record = Record(key=None, value=b"lost", timestamp_ms=broker.clock.now_ms())
-    batch = encode_batch(
-        [record], producer_id=GHOST, producer_epoch=0, base_sequence=sequence, transactional=True
-    )
-    table = messages.produce
-    request = table.Request(
-        transactional_id="ghost",
-        acks=-1,
-        timeout_ms=30_000,
-        topic_data=[
-            table.TopicData(
-                name=TOPIC,
-                partition_data=[table.PartitionData(index=partition, records=batch)],
-            )
-        ],
-    )
-    with Client(broker.bootstrap) as client:
-        answer = client.cluster.ask(
-            parse_addresses(broker.bootstrap)[0],
-            ApiKey.PRODUCE,
-            request.encode,
-            table.Response.read,
-        )
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    at = TopicPartition(TOPIC, partition)
+    code = hanging.write(broker.bootstrap, at, broker.clock.now_ms(), sequence)
+    assert code == ErrorCode.NONE
 
 
 def test_lists_descriptions_and_a_life(
@@ -202,7 +177,7 @@ def test_a_transaction_that_hangs_is_listed_and_then_ended(
     log = broker.log_text()
     assert "a hanging transaction of producer id 4000, epoch 0, was aborted in orders-0" in log
     assert "a hanging transaction of producer id 4000 in orders-1 was not aborted" in log
-    assert [each.value for each in broker.records(TOPIC, 0)] == [b"lost"]
+    assert [each.value for each in broker.records(TOPIC, 0)] == [hanging.VALUE]
 
 
 def test_faults_between_the_steps_of_a_transaction(broker: Broker) -> None:
