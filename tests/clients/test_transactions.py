@@ -1,9 +1,9 @@
-"""Transactions as applications use them, by six libraries: what is committed is read, once; what is
-aborted, open, or of a producer that was replaced is not.
+"""Transactions as applications use them, by seven libraries: what is committed is read, once; what
+is aborted, open, or of a producer that was replaced is not.
 
 Java's client, franz-go and sarama end a transaction with another epoch (KIP-890's second part),
-the Python libraries keep theirs. Each reader here is another library than the writer, so both ends
-are judged by foreign code.
+the Python libraries and kafkajs keep theirs. Each reader here is another library than the writer,
+so both ends are judged by foreign code.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ LIBRARIES = (
     Library("java", "java", ALL, transactions=True),
     Library("franz-go", "go", ALL, sticks=False, transactions=True),  # as on Apache Kafka
     Library("sarama", "go", EAGER, seeks=False, transactions=True),
-    Library("kafkajs", "node", ("RoundRobinAssigner",)),
+    Library("kafkajs", "node", ("RoundRobinAssigner",), transactions=True),
     Library("rust-rdkafka", "rust", ("range", "roundrobin", "cooperative-sticky")),
 )
 

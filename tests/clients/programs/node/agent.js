@@ -171,7 +171,54 @@ class Member {
   }
 }
 
+// A producer with a transactional id: each put is acknowledged before the next command. kafkajs asks
+// for the producer's id and epoch when its first transaction begins, so that one begins with it.
+class Transactional {
+  constructor({ id, timeout_ms: timeoutMs }) {
+    this.producer = kafka.producer({
+      allowAutoTopicCreation: false,
+      idempotent: true,
+      maxInFlightRequests: 1,
+      transactionalId: id,
+      transactionTimeout: timeoutMs,
+    });
+    this.open = null;
+  }
+
+  async start() {
+    await this.producer.connect();
+    this.open = await this.producer.transaction();
+  }
+
+  async begin() {
+    if (!this.open.isActive()) this.open = await this.producer.transaction();
+  }
+
+  async put({ topic, partition, value }) {
+    await this.open.send({ topic, acks: -1, messages: [{ partition, value: bytes(value) }] });
+  }
+
+  async offsets({ group, topic, partition, offset }) {
+    const topics = [{ topic, partitions: [{ partition, offset: String(offset) }] }];
+    await this.open.sendOffsets({ consumerGroupId: group, topics });
+  }
+
+  async end({ commit }) {
+    await (commit ? this.open.commit() : this.open.abort());
+  }
+
+  async close() {
+    await this.producer.disconnect();
+  }
+}
+
 const members = new Map();
+const producers = new Map();
+
+async function transact(wanted) {
+  await producers.get(wanted.name)[wanted.op](wanted);
+  return null;
+}
 
 const commands = {
   version: async () => require("kafkajs/package.json").version,
@@ -208,8 +255,12 @@ const commands = {
   },
 
   // kafkajs reads in groups only: one of its own, at the wanted offset.
-  read: async ({ topic, partition, offset, count }) => {
-    const consumer = kafka.consumer({ groupId: `read-${randomUUID()}`, maxWaitTimeInMs: 100 });
+  read: async ({ topic, partition, offset, count, committed }) => {
+    const consumer = kafka.consumer({
+      groupId: `read-${randomUUID()}`,
+      maxWaitTimeInMs: 100,
+      readUncommitted: !committed,
+    });
     await consumer.connect();
     await consumer.subscribe({ topics: [topic], fromBeginning: true });
     const found = [];
@@ -239,6 +290,19 @@ const commands = {
       const answers = await admin.fetchTopicOffsetsByTimestamp(topic, timestamp);
       return Number(answers.find((each) => each.partition === partition).offset);
     }),
+
+  transactional: async (wanted) => {
+    const made = new Transactional(wanted);
+    await made.start();
+    producers.set(wanted.name, made);
+    return null;
+  },
+
+  begin: transact,
+  put: transact,
+  offsets: transact,
+  end: transact,
+  close: transact,
 
   join: async (wanted) => {
     const member = new Member(wanted);
