@@ -1,4 +1,4 @@
-"""What compaction and moves make of transactions."""
+"""What compaction, retention and moves make of transactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kbroker.log.looking.verify import verify
 from kbroker.replica._committed_read import CommittedRead, aborted_transactions
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch
-from tests.unit.log.compacted_log import NOW_MS, TRANSACTIONAL, Compacted
+from tests.unit.log.compacted_log import NOW_MS, RETENTION_MS, TRANSACTIONAL, Compacted
 from tests.unit.log.two_directories import Two
 
 
@@ -121,6 +121,60 @@ def test_a_read_of_records_that_were_deleted_since(compacted: Compacted) -> None
     with pytest.raises(KafkaError) as refused:
         read.aborted()
     assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# Retention is bounded by the high watermark, as Apache Kafka's is: not by the last stable offset.
+
+
+@pytest.mark.parametrize("by_age", [True, False], ids=["by age", "by size"])
+def test_retention_takes_records_of_open_transactions(compacted: Compacted, by_age: bool) -> None:
+    """They stay open, and readers of committed records wait at the new start for their ends."""
+    for producer_id in (7, 8):
+        compacted.append(b"a", producer_id)
+        compacted.log.roll()
+    compacted.append(b"a", 7)
+    log = compacted.log
+    young_ms = NOW_MS + RETENTION_MS
+    last = build_batch([Record(b"value", b"b", timestamp_ms=young_ms)])
+    log.roll()
+    assert log.append(last, guard=-1, now_ms=young_ms).base_offset == 3
+    assert (log.log_start_offset, log.last_stable_offset, log.high_watermark) == (0, 0, 4)
+    if by_age:
+        assert log.apply_retention(RETENTION_MS - 1, -1, young_ms) == 3
+    else:
+        assert log.apply_retention(-1, len(last), NOW_MS) == 3
+    log.trim()
+    assert len([*log.path.glob("*.log")]) == 1
+    assert (log.log_start_offset, log.last_stable_offset, log.high_watermark) == (3, 3, 4)
+    end(log, 7, committed=False)
+    assert (log.last_stable_offset, log.log_end_offset) == (3, 5)  # the other one is open
+    end(log, 8, committed=True)
+    assert log.last_stable_offset == log.log_end_offset == 6
+    assert aborted_transactions(log, 3) == [(7, 0)]
+    compacted.stop()
+    compacted.start()
+    assert (compacted.log.log_start_offset, compacted.log.last_stable_offset) == (3, 6)
+    assert aborted_transactions(compacted.log, 3) == [(7, 0)]
+    assert not verify(compacted.log.path).damage
+
+
+def test_an_open_transaction_whose_records_went_outlives_a_restart(
+    compacted: Compacted,
+) -> None:
+    for producer_id in (7, 8):
+        compacted.append(b"a", producer_id)
+        compacted.log.roll()
+    assert compacted.log.apply_retention(-1, 0, NOW_MS) == 2
+    compacted.log.trim()
+    compacted.stop()
+    compacted.start()
+    log = compacted.log
+    assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == (2, 2, 2)
+    compacted.append(b"c")
+    assert log.last_stable_offset == 2
+    end(log, 7, committed=False)
+    end(log, 8, committed=False)
+    assert log.last_stable_offset == log.log_end_offset == 5
 
 
 def test_a_move_takes_them_along(two: Two) -> None:
