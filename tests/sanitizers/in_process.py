@@ -1,8 +1,9 @@
 """ThreadSanitizer over parts of the compiled core in one process, without a broker around them.
 
 What a lone broker is not asked to do: follow a leader, be cut, count followers, lead in a new
-epoch; fetches in moments so quiet that a Processor serves them; and crowds of produces that wait
-for a follower, which a test moves. Each is a test that every run has, a function of a folder; here
+epoch; fetches in moments so quiet that a Processor serves them; crowds of produces that wait for a
+follower, which a test moves; transactional ids that C and Python serve at once; and connections
+over TLS beside new certificates. Each is a test that every run has, a function of a folder; here
 it runs a few times with the sanitizer loaded, and what counts is a report. `make test-tsan` begins
 with it.
 """
@@ -24,6 +25,8 @@ TESTS: Final = (
     "tests.unit.replica.test_threads:test_leading_and_following_beside_readers",
     "tests.unit.engine.test_threads:test_fetches_at_once_beside_all_that_changes",
     "tests.unit.engine.test_waiting_produces_threads:test_produces_beside_all_that_ends_them",
+    "tests.unit.engine.test_transactions_threads:test_producers_in_c_and_in_python",
+    "tests.unit.net.test_tls_threads:test_connections_beside_new_certificates",
 )
 
 

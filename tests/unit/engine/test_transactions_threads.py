@@ -12,6 +12,7 @@ import itertools
 import queue
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 from kbroker.coordinator.txn.image import NO_PAIR, Pair
@@ -25,7 +26,7 @@ from tests.unit.engine.coordinated import (
     error_of_end,
     produced,
 )
-from tests.unit.net.harness import Client, Rig, framed, header
+from tests.unit.net.harness import Client, Rig, framed, header, running
 
 TRANSACTIONS = 40
 PRODUCERS = 6
@@ -95,8 +96,12 @@ class Producer(threading.Thread):
         self._begin_anew()  # the sequence begins with 0
 
 
-def test_producers_in_c_and_in_python(make_rig: Any) -> None:
-    rig: Rig = make_rig(handlers=4)
+def test_producers_in_c_and_in_python(tmp_path: Path) -> None:
+    with running(tmp_path, handlers=4) as rig:
+        _play(rig)
+
+
+def _play(rig: Rig) -> None:
     world = Coordinated(rig)
     producers = [Producer(world, number) for number in range(PRODUCERS)]
     over = threading.Event()
