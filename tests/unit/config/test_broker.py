@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import BrokerConfig, ConfigSource
+from kbroker.config.dynamic import with_overrides
 from kbroker.config.sources import environment_key, read_environment
 from kbroker.errors import ConfigError, UsageError
+from kbroker.peer.client_properties import login_of
 
 
 def _file(directory: Path, text: str) -> str:
@@ -52,6 +54,41 @@ def test_precedence(tmp_path: Path) -> None:
     assert config.origin("queued.max.requests") == "environment, KBROKER_QUEUED_MAX_REQUESTS"
     assert config.origin("message.max.bytes") == file
     assert config.source("message.max.bytes") is ConfigSource.STATIC_BROKER_CONFIG
+
+
+# CVE-2024-31141: providers that read files and the environment, for any who may write a setting.
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_PROVIDERS = {
+    "config.providers": "env,file,dir",
+    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+    "config.providers.dir.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+}
+
+
+@pytest.mark.parametrize("text", ["${env:HOME}", "${file:%s:x}", "${dir:%s:server.properties}"])
+def test_config_providers_have_no_effect(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file, in the environment, at run time, and in a client's file: values stay texts."""
+    place = tmp_path / "server.properties"
+    text = text.replace("%s", str(tmp_path if "dir" in text else place))
+    monkeypatch.setenv("HOME", "of-the-environment")
+    settings = {**_PROVIDERS, "x": "of-the-file", "broker.rack": text, "ssl.key.password": text}
+    file = _file(tmp_path, "".join(f"{name}={value}\n" for name, value in settings.items()))
+    environ = {"HOME": "of-the-environment", "KBROKER_NUM_PARTITIONS": "2"}
+    config = BrokerConfig.load(file, environ)
+    assert config["broker.rack"] == config["ssl.key.password"] == text
+    name = "listener.name.plaintext.ssl.key.password"
+    config, errors = with_overrides(config, _PROVIDERS, {name: text})
+    assert not errors and config[name] == text
+    client = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{_PLAIN_MODULE} required username="a" password="{text}";',
+    }
+    login = login_of("client.properties", {**_PROVIDERS, **client})
+    assert login is not None and login.password == text
 
 
 def test_file_with_every_escape(tmp_path: Path) -> None:
