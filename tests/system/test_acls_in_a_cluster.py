@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any, Final
 
 import confluent_kafka
@@ -18,11 +21,20 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kbroker.errors import ErrorCode
+from kbroker.peer import messages
+from kbroker.peer.address import Address, parse_addresses
+from kbroker.peer.client import Client
+from kbroker.peer.messages import NewTopic
 from kbroker.testing.cluster import Cluster, ClusterBroker
+from kbroker.types import ApiKey
 from tests.clients.agents.driver import eventually
 
 WAIT_S: Final = 30
 DENIED: Final = confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+NOT_ALLOWED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+ROUNDS: Final = 5
+TIMES_A_TOPIC: Final = 3.0
 ANYONE: Final = "User:ANONYMOUS"
 SETTINGS: Final = {
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:SASL_PLAINTEXT",
@@ -107,3 +119,53 @@ def test_another_controller_has_the_acls(cluster: Cluster) -> None:
     living = next(each for each in cluster.brokers.values() if each.alive)
     create(living, ResourceType.TOPIC, "t", AclOperation.WRITE)
     eventually(lambda: write(cluster, "t") == {0}, "each broker allows")
+
+
+def until_each_answers(
+    clients: Mapping[ClusterBroker, Client], topic: str, error: ErrorCode
+) -> None:
+    for broker, client in clients.items():
+        (address,) = parse_addresses(broker.bootstrap)
+
+        def answer(client: Client = client, address: Address = address) -> ErrorCode:
+            answered = client.cluster.ask(
+                address,
+                ApiKey.METADATA,
+                lambda version: messages.encode_metadata(version, [topic], auto_create=False),
+                messages.decode_metadata,
+            )
+            return answered.topics[topic].error
+
+        deadline = time.monotonic() + WAIT_S
+        while (seen := answer()) is not error:
+            assert time.monotonic() < deadline, (broker.bootstrap, seen)
+
+
+def test_a_changed_acl_is_in_force_as_soon_as_a_new_topic_is_known(cluster: Cluster) -> None:
+    """Both are news of the controller, which every broker follows; a topic is also made there."""
+    news: dict[str, list[float]] = {"topics": [], "created": [], "deleted": []}
+    covered = (ResourceType.TOPIC, "open", AclOperation.ALTER_CONFIGS)
+    with ExitStack() as stack:
+        clients = {
+            broker: stack.enter_context(Client(broker.bootstrap))
+            for broker in cluster.brokers.values()
+        }
+        first = cluster.brokers[1]
+        for number in range(ROUNDS):
+            name = f"new-{number}"
+
+            def made(name: str = name) -> None:
+                (result,) = clients[first].create_topics([NewTopic(name, 3, 3)])
+                assert result.error is ErrorCode.NONE
+
+            for kind, change, topic, error in (
+                ("topics", made, name, ErrorCode.NONE),
+                ("created", lambda: create(first, *covered), "open", NOT_ALLOWED),
+                ("deleted", lambda: delete(first, *covered), "open", ErrorCode.NONE),
+            ):
+                began = time.monotonic()
+                change()
+                until_each_answers(clients, topic, error)
+                news[kind].append(time.monotonic() - began)
+    medians = {kind: statistics.median(each) for kind, each in news.items()}
+    assert max(medians["created"], medians["deleted"]) <= TIMES_A_TOPIC * medians["topics"], news
