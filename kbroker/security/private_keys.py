@@ -1,9 +1,8 @@
 """Private keys that are made here, by the machine's libcrypto: EC keys on P-256.
 
 Place in the flow: `kbroker secure init` and `kbroker.testing` make authorities and certificates
-with them (`new_certificates.py`). libcrypto comes with the libssl without which no listener speaks
-TLS; it is opened by `ctypes`, since a broker makes no keys. Source: OpenSSL 3.0,
-EVP_PKEY_Q_keygen(3), EVP_DigestSign(3), i2d_PUBKEY(3).
+with them (`new_certificates.py`). Source: OpenSSL 3.0, EVP_PKEY_Q_keygen(3), EVP_DigestSign(3),
+i2d_PUBKEY(3).
 
 One thread at a time for each key.
 """
@@ -14,28 +13,25 @@ import ctypes
 from functools import cache
 from typing import Any, Final
 
-from kbroker.errors import ConfigError
+from kbroker.security import libcrypto
+from kbroker.security.libcrypto import BYTES, INT, POINTER
 
-_NAMES: Final = ("libcrypto.so.4", "libcrypto.so.3")
 _CURVE: Final = b"P-256"
 _SIGNATURE_BYTES_MAX: Final = 256
-_POINTER: Final = ctypes.c_void_p
-_INT: Final = ctypes.c_int
-# Name: result, arguments.
-_FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
-    "EVP_PKEY_Q_keygen": (_POINTER, [_POINTER, ctypes.c_char_p, ctypes.c_char_p]),
-    "EVP_PKEY_free": (None, [_POINTER]),
-    "EVP_PKEY2PKCS8": (_POINTER, [_POINTER]),
-    "PKCS8_PRIV_KEY_INFO_free": (None, [_POINTER]),
-    "i2d_PKCS8_PRIV_KEY_INFO": (_INT, [_POINTER, _POINTER]),
-    "i2d_PUBKEY": (_INT, [_POINTER, _POINTER]),
-    "EVP_sha256": (_POINTER, []),
-    "EVP_MD_CTX_new": (_POINTER, []),
-    "EVP_MD_CTX_free": (None, [_POINTER]),
-    "EVP_DigestSignInit": (_INT, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER]),
+_FUNCTIONS: Final[libcrypto.Functions] = {
+    "EVP_PKEY_Q_keygen": (POINTER, [POINTER, BYTES, ctypes.c_char_p]),
+    "EVP_PKEY_free": (None, [POINTER]),
+    "EVP_PKEY2PKCS8": (POINTER, [POINTER]),
+    "PKCS8_PRIV_KEY_INFO_free": (None, [POINTER]),
+    "i2d_PKCS8_PRIV_KEY_INFO": (INT, [POINTER, POINTER]),
+    "i2d_PUBKEY": (INT, [POINTER, POINTER]),
+    "EVP_sha256": (POINTER, []),
+    "EVP_MD_CTX_new": (POINTER, []),
+    "EVP_MD_CTX_free": (None, [POINTER]),
+    "EVP_DigestSignInit": (INT, [POINTER, POINTER, POINTER, POINTER, POINTER]),
     "EVP_DigestSign": (
-        _INT,
-        [_POINTER, ctypes.c_char_p, _POINTER, ctypes.c_char_p, ctypes.c_size_t],
+        INT,
+        [POINTER, BYTES, POINTER, BYTES, ctypes.c_size_t],
     ),
 }
 
@@ -46,19 +42,7 @@ class KeyFailed(Exception):
 
 @cache
 def _library() -> ctypes.CDLL:
-    for name in _NAMES:
-        try:
-            library = ctypes.CDLL(name)
-            for function, (result, arguments) in _FUNCTIONS.items():
-                bound = getattr(library, function)
-                bound.restype, bound.argtypes = result, arguments
-        except (OSError, AttributeError):
-            continue
-        return library
-    raise ConfigError(
-        "this machine has no libcrypto of OpenSSL 3, which makes keys",
-        "install OpenSSL 3 (Debian: libssl3)",
-    )
+    return libcrypto.library(_FUNCTIONS, "makes keys")
 
 
 class PrivateKey:
