@@ -64,7 +64,6 @@ REMOVED_KEYS: Final[dict[str, str]] = {
     "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and"
     " log.message.timestamp.after.max.ms",
     "offsets.commit.required.acks": "commits always wait for all in-sync replicas",
-    "password.encoder.secret": "dynamic passwords are not stored",
     "port": "use listeners",
     "reserved.broker.max.id": "set node.id",
     "zookeeper.metadata.migration.enable": "there is no Raft quorum to migrate to",

@@ -102,6 +102,16 @@ SSL_KEYS: Final = (
         "Where Java takes random numbers from; without effect here.", dynamic=PER_BROKER),
 )  # fmt: skip
 
+PASSWORD_ENCODER_KEYS: Final = (
+    Key("password.encoder.secret", PASSWORD, None,
+        "Passwords among the settings of brokers that are made at run time are stored encrypted"
+        " with it; without it they are refused. The same for all brokers.",
+        supported=True, kafka="-"),
+    Key("password.encoder.old.secret", PASSWORD, None,
+        "What password.encoder.secret was before: passwords that were stored with it are read.",
+        supported=True, kafka="-"),
+)  # fmt: skip
+
 AUDIT_KEYS: Final = (
     Key("kbroker.audit.file", STRING, "",
         "The audit log: who changed topics, settings, ACLs, users and the like, and who was"
@@ -225,4 +235,6 @@ OAUTH_KEYS: Final = (
         "File with further claims of an assertion."),
 )  # fmt: skip
 
-KEYS: Final = AUTHORIZATION_KEYS + AUDIT_KEYS + SSL_KEYS + SASL_KEYS + OAUTH_KEYS
+KEYS: Final = (
+    AUTHORIZATION_KEYS + PASSWORD_ENCODER_KEYS + AUDIT_KEYS + SSL_KEYS + SASL_KEYS + OAUTH_KEYS
+)

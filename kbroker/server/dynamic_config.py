@@ -8,7 +8,7 @@ and the new configuration; one that fails is a line in the log and does not keep
 since what is stored holds at the next start in any case. It is called again until it works: it may
 have lacked memory or a thread (`on_failure`, `try_again`).
 
-`check` and `edit_list` are the controller's `ConfigRules`.
+`check`, `stored` and `edit_list` are the controller's `ConfigRules`.
 
 `load` on the thread that starts the broker, the rest on the controller's; `config` may be read by
 any thread. No lock: the configuration is replaced by one reference.
@@ -28,6 +28,7 @@ from kbroker.metadata.controller.nodes import load_resource_configs
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import ConfigKind, ConfigResource
 from kbroker.server.lifecycle import nothing
+from kbroker.server.sealed_settings import SealedSettings
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -54,6 +55,7 @@ class DynamicConfig:
         not be followed, before it is stored."""
         self.config = started
         self.started = started
+        self._sealed = SealedSettings(started)
         self._own = ConfigResource(ConfigKind.BROKER, str(started.node_id))
         self._every = ConfigResource(ConfigKind.BROKER, "")
         self._held: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
@@ -81,10 +83,12 @@ class DynamicConfig:
         if (every, own) == self._held:
             return
         self._held = (dict(every), dict(own))
+        every, troubles = self._sealed.opened(every)
+        own, others = self._sealed.opened(own)
         before = self.config
         self.config, errors = dynamic.with_overrides(self.started, every, own)
-        for error in errors:
-            logger.warning("a setting made at run time is left out: %s", error.message)
+        for trouble in (*troubles, *others, *(error.message for error in errors)):
+            logger.warning("a setting made at run time is left out: %s", trouble)
         self._notify_changes(before)
         self._warn_of_own(every, own)
         for name, reaction in self._reactions:
@@ -169,6 +173,7 @@ class DynamicConfig:
         elif resource.kind is ConfigKind.CLIENT_METRICS:
             dynamic.check_client_metrics(configs)
         else:
+            configs, _ = self._sealed.opened(configs)
             source = dynamic.THIS_BROKER if resource.name else dynamic.EVERY_BROKER
             config = dynamic.check_broker(self.config, source, configs)
             if resource in (self._own, self._every):
@@ -190,6 +195,12 @@ class DynamicConfig:
             self._judge(config)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+
+    def stored(
+        self, resource: ConfigResource, before: Mapping[str, str], wanted: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Passwords of brokers are stored encrypted, or not at all."""
+        return self._sealed.stored(before, wanted) if resource.kind is ConfigKind.BROKER else wanted
 
     def edit_list(
         self, resource: ConfigResource, own: Mapping[str, str], key: str, parts: str, add: bool

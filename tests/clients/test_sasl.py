@@ -95,6 +95,7 @@ def secured() -> Iterator[Secured]:
             f'{_PLAIN} required user_{USER}="{quoted}" user_eve=hers;'
         ),
         "admin.listeners": "http://127.0.0.1:0",
+        "password.encoder.secret": "of-stored-passwords",
     }
     with Broker(overrides, topics={"t": 1}) as broker:
         made = Secured(broker, port)
@@ -403,6 +404,7 @@ def short_lived() -> Iterator[Secured]:
         "listener.name.secure.plain.connections.max.reauth.ms": 2_000,
         "connections.max.reauth.ms": 2_500,
         "admin.listeners": "http://127.0.0.1:0",
+        "password.encoder.secret": "of-stored-passwords",
     }
     with Broker(overrides, topics={"t": 1}) as broker:
         made = Secured(broker, port)

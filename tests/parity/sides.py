@@ -84,6 +84,8 @@ _AUTHORIZER: Final = {
 }
 # Not for Apache Kafka, where streams groups are not in work.
 _OF_OURS: Final = {"unstable.feature.versions.enable": True}
+# Without it ours stores no passwords; Apache Kafka 4.3 does not know it.
+_PASSWORDS: Final = {"password.encoder.secret": "of-stored-passwords"}
 SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     "default": _ONE_NODE,
     # Where the coordinators are awake; elsewhere the internal topics are not there.
@@ -123,7 +125,7 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     # Whose clients get quotas.
     "quotas": _ONE_NODE,
     # Whose settings are changed while it runs.
-    ALTERED: _ONE_NODE,
+    ALTERED: {**_ONE_NODE, **_PASSWORDS},
     # The features that an operator may switch off, or make smaller.
     "closed": {
         **_ONE_NODE,
@@ -261,7 +263,8 @@ class Side:
 
 
 def _kafka(overrides: Mapping[str, object], place: Path) -> ServerProcess:
-    return KafkaBroker({k: v for k, v in overrides.items() if k not in _OF_OURS}, place)
+    ours = {**_OF_OURS, **_PASSWORDS}
+    return KafkaBroker({k: v for k, v in overrides.items() if k not in ours}, place)
 
 
 def _kbroker(overrides: Mapping[str, object], place: Path) -> ServerProcess:

@@ -51,12 +51,11 @@ SCRAM_PASSWORD = "canary-of-scram"
 PLAIN_PASSWORD = "canary-of-plain"
 JAAS_PASSWORD = "canary-in-a-jaas-text"
 TOKEN_SECRET = "canary-of-delegation-tokens"
+ENCODER_SECRET = "canary-of-stored-passwords"
 _MODULES = "org.apache.kafka.common.security"
 PLAIN = f"{_MODULES}.plain.PlainLoginModule required"
 JAAS_KEY = "listener.name.secure.plain.sasl.jaas.config"
-# The settings at run time, passwords too, are in the metadata as they are: docs/security.md.
 METRICS = "__kbroker_metrics"
-METADATA = ("metadata.db", "metadata.db-wal", "metadata.db-journal")
 PAGES = ("/", "/metrics", "/health", "/healthz", "/readyz", "/livez", "/status", "/none")
 
 
@@ -97,6 +96,7 @@ class World:
             "the private key": self.key_text,
             "the JAAS text": JAAS_PASSWORD,
             "the secret of tokens": TOKEN_SECRET,
+            "the secret of stored passwords": ENCODER_SECRET,
         }
         keys, claims = directory / "keys.json", {"sub": "alice", "iat": 1}
         keys.write_bytes(key_set(Signer()))
@@ -118,6 +118,7 @@ class World:
             "kbroker.oauthbearer.allowed.urls": keys.as_uri(),
             "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
             "delegation.token.secret.key": TOKEN_SECRET,
+            "password.encoder.secret": ENCODER_SECRET,
             JAAS_KEY: f'{PLAIN} username="broker" password="{JAAS_PASSWORD}"'
             f' user_alice="{PLAIN_PASSWORD}";',
             "ssl.keystore.type": "PEM",
@@ -154,8 +155,6 @@ class World:
         places = []
         for place, data in texts.items():
             for name, secret in self.secrets.items():
-                if place.endswith(METADATA) and name != "the password of SCRAM":
-                    continue
                 if any(form in data for form in _forms(secret)):
                     places.append(f"{name} is in {place}")
         return places

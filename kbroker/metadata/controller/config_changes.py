@@ -66,7 +66,14 @@ class ConfigRules(Protocol):
     """What may be set."""
 
     def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
-        """Raises KafkaError if a resource may not have these settings."""
+        """Raises KafkaError if a resource may not have these settings: some as `stored` gave them,
+        those of a change as they came."""
+        ...
+
+    def stored(
+        self, resource: ConfigResource, before: Mapping[str, str], wanted: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """The texts that are stored of settings that are set; KafkaError if one cannot be."""
         ...
 
     def edit_list(
@@ -81,6 +88,11 @@ class NoSettings:
 
     def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "there is nothing that can be set")
+
+    def stored(
+        self, resource: ConfigResource, before: Mapping[str, str], wanted: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        return wanted
 
     def edit_list(
         self, resource: ConfigResource, own: Mapping[str, str], key: str, parts: str, add: bool
@@ -105,6 +117,9 @@ def plan_change(
             check_config_bytes(configs)
         records.config_path(change.resource)
         rules.check(change.resource, configs)
+        if change.set:
+            configs.update(rules.stored(change.resource, before, change.set))
+            check_config_bytes(configs)
     except ValueError as error:
         return KafkaError(ErrorCode.INVALID_REQUEST, str(error))
     except KafkaError as error:

@@ -25,7 +25,7 @@ from kbroker.metadata.controller import (
     topic_changes,
 )
 from kbroker.metadata.controller import controller as controller_module
-from kbroker.metadata.controller.config_changes import ResourceChange
+from kbroker.metadata.controller.config_changes import NoSettings, ResourceChange
 from kbroker.metadata.controller.settings_room import SettingsRoom
 from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.image import (
@@ -563,7 +563,7 @@ def test_of_missing_folders_another_makes_one(tmp_path: Path) -> None:
 # --- settings of other resources ------------------------------------------------------------------
 
 
-class AnySettings:
+class AnySettings(NoSettings):
     """Rules that allow everything."""
 
     def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.config_changes import ResourceChange
+from kbroker.metadata.controller.config_changes import NoSettings, ResourceChange
 from kbroker.metadata.controller.nodes import load_used_directories, save_used_directories
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import NO_LEADER, ConfigKind, ConfigResource
@@ -20,7 +20,7 @@ from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
 OWN = ConfigResource(ConfigKind.BROKER, "3")
 
 
-class Anything:
+class Anything(NoSettings):
     """Rules that let everything be set."""
 
     def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
