@@ -91,7 +91,8 @@ def init(
         from kbroker.cli.user import password_of
 
         password = password_of(password_file)
-    plan = Plan(place, nodes, zookeeper, user, password, secrets.token_urlsafe(_PASSWORD_BYTES))
+    own, stored = (secrets.token_urlsafe(_PASSWORD_BYTES) for _ in range(2))
+    plan = Plan(place, nodes, zookeeper, user, password, own, stored)
     # The last file that is written; others, such as the key of the CA, may be kept elsewhere.
     if once and plan.librdkafka_file.exists():
         say(f"{plan.directory} has everything; nothing is changed")

@@ -59,6 +59,7 @@ class Plan(NamedTuple):
     user: str
     password: str
     broker_password: str
+    encoder_secret: str  # of the passwords that are set at run time
 
     @property
     def authority(self) -> Path:
@@ -117,6 +118,7 @@ def broker_text(plan: Plan, node: Node) -> str:
         "sasl.enabled.mechanisms": MECHANISM,
         "sasl.mechanism.inter.broker.protocol": MECHANISM,
         f"{listener}.sasl.jaas.config": _jaas(BROKER_USER, plan.broker_password),
+        "password.encoder.secret": plan.encoder_secret,
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(plan.key_store(node)),
         "ssl.truststore.type": "PEM",
