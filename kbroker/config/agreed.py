@@ -17,6 +17,25 @@ if TYPE_CHECKING:
     from kbroker.config.broker import BrokerConfig
 
 _RETENTION_MS: Final = "log.retention.ms"  # which log.retention.hours and .minutes say as well
+# Of each new kind of group: by the coordinator that a group has at that moment.
+_TIMES: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+_OF_GROUPS: Final = tuple(
+    f"group.{kind}.{name}"
+    for kind in ("consumer", "share", "streams")
+    for name in (
+        *(f"{bound}{time}" for time in _TIMES for bound in ("", "min.", "max.")),
+        "max.size",
+    )
+)
+# Of share groups: by the leader of the partition.
+_SHARE_BOUNDS: Final = (
+    "delivery.count.limit",
+    "record.lock.duration.ms",
+    "partition.max.record.locks",
+)
+_OF_SHARE_PARTITIONS: Final = tuple(
+    f"group.share.{bound}{name}" for name in _SHARE_BOUNDS for bound in ("", "min.", "max.")
+)
 AGREED: Final = (
     "min.insync.replicas",
     "unclean.leader.election.enable",
@@ -39,6 +58,25 @@ AGREED: Final = (
     "group.min.session.timeout.ms",
     "group.max.session.timeout.ms",
     "group.max.size",
+    "group.coordinator.rebalance.protocols",
+    *_OF_GROUPS,
+    "group.consumer.assignors",
+    "group.consumer.migration.policy",
+    "group.streams.initial.rebalance.delay.ms",
+    "group.streams.num.standby.replicas",
+    "group.streams.max.standby.replicas",
+    *_OF_SHARE_PARTITIONS,
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.segment.bytes",
+    "transaction.max.timeout.ms",
+    "transactional.id.expiration.ms",
+    "transaction.partition.verification.enable",
+    "share.coordinator.state.topic.num.partitions",
+    "share.coordinator.state.topic.replication.factor",
+    "share.coordinator.state.topic.min.isr",
+    "share.coordinator.state.topic.segment.bytes",
     "replica.selector.class",
     "authorizer.class.name",
     "super.users",

@@ -32,6 +32,23 @@ UNCLEAN = "unclean.leader.election.enable"
 CLUSTER = "zookeeper.connect=127.0.0.1:2181"
 
 
+# Settings of coordinators that one broker may have for itself: buffers, pauses of its own work.
+BY_BROKER = {
+    "transaction.state.log.load.buffer.size",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    "transaction.remove.expired.transaction.cleanup.interval.ms",
+    "share.coordinator.state.topic.prune.interval.ms",
+    "group.consumer.regex.refresh.interval.ms",
+    "group.share.initialize.retry.interval.ms",
+    "group.share.max.share.sessions",
+    "group.share.assignors",  # one is accepted
+}
+COORDINATORS = (
+    "group.consumer.", "group.share.", "group.streams.", "share.coordinator.state.topic.",
+    "transaction.", "transactional.", "group.coordinator.rebalance.",
+)  # fmt: skip
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
     made = EmbeddedStore.open(tmp_path)
@@ -83,6 +100,25 @@ def test_a_setting_made_at_run_time_counts(
     assert f"{UNCLEAN}: false here, true at 2;" in line
 
 
+def test_settings_by_which_coordinators_decide_are_compared(
+    store: EmbeddedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    register(store, 1)
+    register(store, 2, "group.coordinator.rebalance.protocols=classic,share")
+    register(store, 3, "transaction.state.log.min.isr=1", "group.share.max.delivery.count.limit=9")
+    kinds, deliveries, minimum = lines(store, caplog)
+    assert "protocols: classic,consumer,streams here, classic,share at 2;" in kinds
+    assert "group.share.max.delivery.count.limit: 10 here, 9 at 3;" in deliveries
+    assert "transaction.state.log.min.isr: 2 here, 1 at 3;" in minimum
+
+
+def test_each_setting_of_a_coordinator_is_compared_or_is_a_brokers_own() -> None:
+    keys = {
+        name for name, key in BROKER_KEYS.items() if key.supported and name.startswith(COORDINATORS)
+    }
+    assert keys - {*AGREED} == BY_BROKER
+
+
 def test_racks_and_listeners_are_compared(
     store: EmbeddedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,7 +163,7 @@ def test_a_registration_with_settings_is_read_like_one_without(store: EmbeddedSt
     data = store.get(path).data
     assert records.decode_broker_settings(path, data)[MIN_IN_SYNC] == "1"
     assert records.decode_broker(path, data).settings == ()
-    assert len(data) < 2_000
+    assert len(data) < 6_000
 
 
 def test_a_broker_that_is_alone_registers_with_none() -> None:
