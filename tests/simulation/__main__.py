@@ -4,8 +4,8 @@
     python -m tests.simulation --seeds 0..100000     one after the other; goes on where it stopped
     python -m tests.simulation --seed 17 --shrink    the shortest schedule that fails the same way
 
-`--plant NAME` switches one of the planted faults on (`planted.py`). `--seeds` writes its progress
-to the file that `--progress` names.
+`--plant NAME` switches one of the planted faults on (`planted.py`, `planted_threads.py` and so
+on). `--seeds` writes its progress to the file that `--progress` names.
 """
 
 from __future__ import annotations
@@ -24,11 +24,18 @@ from tests.simulation.act import Act
 from tests.simulation.history import Outcome, run
 from tests.simulation.planted import PLANTED
 from tests.simulation.planted_shares import PLANTED_IN_SHARES
+from tests.simulation.planted_threads import PLANTED_IN_THREADS
 from tests.simulation.planted_transactions import PLANTED_IN_TRANSACTIONS
 from tests.simulation.shrink import shrink
 
 SAVED_EVERY = 20
-ALL_PLANTED = {**PLANTED, **PLANTED_IN_TRANSACTIONS, **PLANTED_IN_SHARES}
+ALL_PLANTED = {
+    **PLANTED_IN_THREADS,
+    **PLANTED,
+    **PLANTED_IN_TRANSACTIONS,
+    **PLANTED_IN_SHARES,
+}
+ONLY_IN_THREADS = PLANTED_IN_THREADS.keys() - PLANTED.keys()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--plant", choices=sorted(ALL_PLANTED))
     parser.add_argument("--stop-at-first", action="store_true")
     options = parser.parse_args(arguments)
+    if options.plant in ONLY_IN_THREADS and not options.threads:
+        parser.error(f"only brokers with --threads, in a debug build, can find {options.plant}")
     with planted(options.plant):
         if options.seeds is not None:
             return many(options)

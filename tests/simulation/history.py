@@ -21,6 +21,8 @@ from tests.simulation import living
 from tests.simulation.act import Act
 from tests.simulation.broker import EVENT_MAX_MS
 from tests.simulation.cluster import BROKERS, Cluster
+from tests.simulation.elections import Elections, is_calm
+from tests.simulation.full_schedule import full_schedule_of
 from tests.simulation.group_clients import Committer
 from tests.simulation.hangs import schedule_with_hangs
 from tests.simulation.safety import Violation
@@ -143,8 +145,9 @@ def run(
     if threads:
         own, end_ms, calm, special = schedule_with_hangs(seed)
     else:
-        own, end_ms = schedule_of(random.Random(f"schedule {seed}"))
-        if transactions is not False:
+        full = None if transactions or shares else full_schedule_of(seed)
+        own, end_ms = full or schedule_of(random.Random(f"schedule {seed}"))
+        if transactions or (transactions is None and full is None):
             own = sorted([*own, *transactions_of(seed, end_ms, always=transactions is True)])
         if shares:
             own = sorted([*own, *shares_of(seed, end_ms)])
@@ -163,6 +166,8 @@ def run(
         violation = None
         if scheduler is not None:
             Standing(cluster, scheduler, calm=calm).begin()
+        elif is_calm(acts):
+            Elections(cluster).begin()
         try:
             _live(cluster, acts, end_ms)
         except Violation as error:

@@ -53,6 +53,7 @@ from kbroker.replica.manager import ReplicaManager
 from tests.simulation import requests
 from tests.simulation.act import Act
 from tests.simulation.plant import Plant
+from tests.simulation.planted_full import PLANTED_WHERE_FULL
 
 _append = FollowedPartition._append_locked
 _begin = FollowedPartition.__init__
@@ -548,4 +549,5 @@ PLANTED: dict[str, Plant] = {
     "waits-as-of-now": Plant(requests.Produces, "_park", _as_it_leads_now, 60, first=69),
     "a-quick-restart": Plant(partition_changes, "_stayed", _all_stayed, 40, first=4),
     "a-load-goes-on": Plant(Loader, "cancel", _not_cancelled, 60, first=958),
+    **PLANTED_WHERE_FULL,
 }

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
-from kbroker.metadata.controller.refusing_logs import RefusingLogs
 from kbroker.metadata.image import PartitionImage
 from kbroker.replica import in_sync, leadership
 from kbroker.replica._replica import Replica
 from kbroker.replica.fetcher_partition import FollowedPartition
-from kbroker.types import TopicPartition
 from tests.simulation.plant import Plant
 from tests.simulation.planted import PLANTED
 
@@ -30,30 +27,6 @@ def _when_it_is_over(partition: FollowedPartition, wait_s: float = 0) -> bool:
         return True
 
 
-def _any_other(
-    refusing: RefusingLogs, states: Iterable[PartitionImage], brokers: Collection[int], closed: Any
-) -> list[PartitionImage]:
-    """A leader with too little room is replaced by a broker with as little."""
-    found = []
-    for each in states:
-        if (TopicPartition(each.topic, each.index), each.leader) in refusing.all():
-            others = [node for node in each.isr if node != each.leader and node in brokers]
-            found += [
-                replace(each, leader=node, leader_epoch=each.leader_epoch + 1)
-                for node in others[:1]
-            ]
-    return found
-
-
-_note = RefusingLogs.note
-
-
-def _always_news(refusing: RefusingLogs, *how: Any) -> bool:
-    """After any answer of a broker, another one is to lead."""
-    _note(refusing, *how)
-    return True
-
-
 PLANTED_IN_THREADS: dict[str, Plant] = {
     "a-hung-log-awaited": Plant(
         in_sync,
@@ -65,11 +38,5 @@ PLANTED_IN_THREADS: dict[str, Plant] = {
     "compared-before-waited-for": replace(
         PLANTED["compared-before-waited-for"], seeds=20, first=150
     ),
-    "elections-without-end": Plant(
-        RefusingLogs,
-        "led_elsewhere",
-        _any_other,
-        40,
-        also=((RefusingLogs, "note", _always_news),),
-    ),
+    "elections-without-end": replace(PLANTED["elections-without-end"], seeds=40, first=0),
 }

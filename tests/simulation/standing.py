@@ -4,19 +4,20 @@ The controller's thread waits for no lock that is held during a disk operation, 
 the work of a lane (`lanes.py`). No thread waits for a lock longer than a disk hangs. Records that a
 failed sync has lost do not count as written (`lost_syncs.py`). In a calm history (`hangs.py`) at
 most one disk hangs and one broker dies. There, also, an elected broker leads within the time of a
-session and of the events after it, if the disk of its own log does not hang; and elections end.
+session and of the events after it, if the disk of its own log does not hang; and elections end
+(`elections.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from kbroker.metadata.image import NO_LEADER
-from kbroker.types import TopicPartition
+from tests.simulation.elections import Elections
 from tests.simulation.loop import CONTROLLER
 
 if TYPE_CHECKING:
+    from kbroker.types import TopicPartition
     from tests.simulation.cluster import Cluster
     from tests.simulation.scheduler import BrokerThread, Scheduler
 
@@ -25,8 +26,6 @@ PERIOD_MS: Final = 100
 CONTROLLER_WAITS_MS: Final = 1_000
 WAITS_AFTER_HANG_MS: Final = 3_000
 LEADS_WITHIN_MS: Final = 2_000
-ELECTIONS_MAX: Final = 5
-ELECTIONS_WITHIN_MS: Final = 5_000
 
 
 class Standing:
@@ -38,9 +37,14 @@ class Standing:
         self._calm = calm
         self._hung_at_ms = 0
         self._late: dict[TopicPartition, int] = {}
-        self._epochs: dict[TopicPartition, deque[int]] = {}
+        self._elections = Elections(cluster)
 
     def begin(self) -> None:
+        self._look_later()
+        if self._calm:
+            self._elections.begin()
+
+    def _look_later(self) -> None:
         self._cluster.loop.later(PERIOD_MS, self._look)
 
     def _look(self) -> None:
@@ -55,8 +59,7 @@ class Standing:
         if self._calm:
             for name in self._cluster.logs:
                 self._look_at_leader(name, now_ms)
-                self._look_at_elections(name)
-        self.begin()
+        self._look_later()
 
     def _look_at(self, thread: BrokerThread, now_ms: int) -> None:
         waits = thread.waits
@@ -86,14 +89,3 @@ class Standing:
             detail = f"{state.leader} was elected for {name} in {state.leader_epoch}, and is at"
             detail += f" {replica.leader_epoch} since {self._late[name]} ms"
             self._cluster.safety.fail("an elected broker leads", detail)
-
-    def _look_at_elections(self, name: TopicPartition) -> None:
-        state = self._cluster.safety.partition(name).state
-        if state is None:
-            return
-        looks = ELECTIONS_WITHIN_MS // PERIOD_MS
-        epochs = self._epochs.setdefault(name, deque(maxlen=looks))
-        epochs.append(state.leader_epoch)
-        if epochs[-1] - epochs[0] >= ELECTIONS_MAX:
-            detail = f"{name}: epoch {epochs[0]}, and {epochs[-1]} within {ELECTIONS_WITHIN_MS} ms"
-            self._cluster.safety.fail("elections come to an end", detail)
