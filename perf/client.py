@@ -144,11 +144,18 @@ class Client:
         return metadata.read(self.ask(METADATA, metadata.VERSION, asked))
 
     def delete_topic(self, name: str) -> None:
-        r = self.ask(DELETE_TOPICS, 1, bytes(Writer().count(1).string(name).put("i", 30_000).data))
+        self.delete_topics([name])
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics in one request."""
+        w = Writer().count(len(names))
+        for name in names:
+            w.string(name)
+        r = self.ask(DELETE_TOPICS, 1, bytes(w.put("i", 30_000).data))
         r.get("i")
         for _ in range(r.count()):
-            r.string()
-            if code := r.get("h"):
+            name, code = r.string(), r.get("h")
+            if code:
                 raise ClientError(f"deleting topic {name}", code)
 
     def init_producer_id(self) -> tuple[int, int]:
