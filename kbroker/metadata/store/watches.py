@@ -76,8 +76,8 @@ class WatchRegistry:
     def arm(self, path: str, kind: WatchKind, callback: WatchCallback, persistent: bool) -> Watch:
         watch = _Watch(self, path, kind, callback, persistent)
         with self._condition:
-            self._armed.setdefault((kind, path), []).append(watch)
             self._start_locked()
+            self._armed.setdefault((kind, path), []).append(watch)
         return watch
 
     def cancel(self, watch: _Watch) -> None:
@@ -91,8 +91,8 @@ class WatchRegistry:
 
     def on_session_event(self, callback: SessionCallback) -> None:
         with self._condition:
-            self._session_callbacks.append(callback)
             self._start_locked()
+            self._session_callbacks.append(callback)
 
     def changed(self, changes: Iterable[tuple[EventType, str]]) -> None:
         """Queue the events of committed changes, in their order."""
@@ -181,8 +181,9 @@ class WatchRegistry:
 
     def _start_locked(self) -> None:
         if self._thread is None and not self._closed:
-            self._thread = OwnThread(THREAD_NAME, self._run)
-            self._thread.start()
+            thread = OwnThread(THREAD_NAME, self._run)
+            thread.start()  # one that cannot start is started by the next watch
+            self._thread = thread
 
     def _run(self) -> None:
         while True:
