@@ -132,27 +132,29 @@ class LogMover:
                 self._prefer_locked(name, directory)
                 raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{name} is not here yet")
             asked = self._asked.get(name)
-            if asked is not None and asked.directory is directory:
-                return
-            if not held.log.online:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline")
-            self._asked.pop(name, None)
-            # One that is on its way may be there before it is called off, and comes back then.
-            is_moving = self._move is not None and self._move.log is held.log
-            if held.directory is not directory or is_moving:
-                self._numbers += 1
-                self._asked[name] = _Asked(directory, self._numbers)
-        self._follow()
+            if asked is None or asked.directory is not directory:
+                self._ask_locked(name, held, directory)
+        self._follow()  # where a thread could not start before, the same request starts it
+
+    def _ask_locked(self, name: TopicPartition, held: HeldLog, directory: DataDirectory) -> None:
+        if not held.log.online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline")
+        self._asked.pop(name, None)
+        # One that is on its way may be there before it is called off, and comes back then.
+        is_moving = self._move is not None and self._move.log is held.log
+        if held.directory is not directory or is_moving:
+            self._numbers += 1
+            self._asked[name] = _Asked(directory, self._numbers)
 
     def begin_again(self) -> None:
         """What the last stop or crash has ended, of those logs that are open by now."""
-        begun = [it for it in self.unfinished if self._held(it.name) is not None]
-        self.unfinished = [it for it in self.unfinished if it not in begun]
-        for name, directory, _ in begun:
+        for it in [each for each in self.unfinished if self._held(each.name) is not None]:
             try:
-                self.ask(name, os.path.abspath(directory.path))
+                self.ask(it.name, os.path.abspath(it.directory.path))
             except KafkaError as error:
-                logger.warning("%s is not moved on: %s", name, error)
+                logger.warning("%s is not moved on: %s", it.name, error)
+            # Where a thread could not start it stays, and so do those after it.
+            self.unfinished = [each for each in self.unfinished if each is not it]
 
     def _held(self, name: TopicPartition) -> HeldLog | None:
         return next(iter(self._logs.held([name])), None)
