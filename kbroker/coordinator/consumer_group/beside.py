@@ -39,7 +39,7 @@ class Beside:
             if not self._started:
                 try:
                     self.thread.start()
-                except RuntimeError as error:  # the system has no thread to spare
+                except Exception as error:  # the system has no thread to spare, or no memory
                     self.thread.failures.note("its start", error)
                     return False
                 self._started = True
