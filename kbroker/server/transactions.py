@@ -224,6 +224,8 @@ class TransactionsOnDemand:
                 self._follows = True
             if self._watched is None:
                 self._watch()
+            if self._made is not None and self._in_c is None and self._given.hot is not None:
+                self._make_hot(self._made, self._given.hot)
         except Exception as error:
             self.failures.note("beginning to serve transactions", error)
             if not self._tries_again:
@@ -278,23 +280,17 @@ class TransactionsOnDemand:
             if self._is_started and not self._is_stopped:
                 made.start(self._given.scheduler)
             self._made = made
-        try:
-            self._make_hot(made)
-        except Exception as error:  # Python serves all of it, until the next start
-            self.failures.note("serving transactions in C", error)
         return made
 
-    def _make_hot(self, made: Transactions) -> None:
-        """What is plainly right is served without Python."""
+    def _make_hot(self, made: Transactions, hot: HotPath) -> None:
+        """What is plainly right is served without Python; until then Python serves all of it."""
         from kbroker.coordinator.txn.image import LIMITS
         from kbroker.engine._transactions import HotTransactions
 
-        hot = self._given.hot
-        if hot is not None:
-            version = value_version_in(self._image())
-            self._in_c = HotTransactions(
-                hot, made.table, made.ids, epoch_max=LIMITS.epoch_max, value_version=version
-            )
+        version = value_version_in(self._image())
+        self._in_c = HotTransactions(
+            hot, made.table, made.ids, epoch_max=LIMITS.epoch_max, value_version=version
+        )
 
     def _parts(self) -> Parts:
         from kbroker.cluster.given_producer_ids import GivenProducerIds
@@ -363,10 +359,11 @@ class TransactionsOnDemand:
     # --- the broker's life ------------------------------------------------------------------------
 
     def start(self) -> None:
+        """May be called again where it has failed."""
         with self._lock:
-            self._is_started = True
-            if self._made is not None:
+            if self._made is not None and not self._is_started:
                 self._made.start(self._given.scheduler)
+            self._is_started = True
             if self._watched is not None:
                 self._schedule_watch(self._watched)
 

@@ -71,24 +71,6 @@ def test_c_writes_records_of_the_published_level_of_transactions() -> None:
     assert versions == [0, 1, 1]
 
 
-def test_python_serves_transactions_where_c_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its modules are imported at the first one, and memory may be short then."""
-    began: list[Any] = []
-    made: Any = SimpleNamespace(start=began.append)
-    monkeypatch.setattr("kbroker.cluster.transactions.Transactions", lambda parts: made)
-
-    def fail(of: Any) -> None:
-        raise MemoryError
-
-    transactions = on_demand()
-    monkeypatch.setattr(transactions, "_make_hot", fail)
-    transactions.start()
-    assert transactions._make() is made
-    assert transactions.made is made
-    assert began == [None]  # it loads
-    assert transactions.failures.count == 1
-
-
 class Later:
     """The timer and the controller's thread: what was asked for later."""
 
@@ -115,13 +97,13 @@ def later() -> Later:
     return Later()
 
 
-def retried(later: Later) -> TransactionsOnDemand:
+def retried(later: Later, hot: Any = None) -> TransactionsOnDemand:
     nothing: Any = None
     given = Given(
         lambda: SimpleNamespace(node_id=1),  # type: ignore[arg-type, return-value]
         SystemClock(), later.call_later, nothing, nothing,
         lambda: later,  # type: ignore[arg-type, return-value]
-        nothing, nothing, nothing, nothing,
+        nothing, nothing, nothing, nothing, hot,
     )  # fmt: skip
     return TransactionsOnDemand(given)
 
@@ -156,7 +138,6 @@ def test_a_coordinator_that_could_not_be_made_follows_its_topic_later(
     watch: Any = object()
     monkeypatch.setattr("kbroker.server.watched_transactions.watched", lambda *given: watch)
     transactions = retried(later)
-    monkeypatch.setattr(transactions, "_make_hot", lambda of: None)
     later.image = ClusterImage().with_topics([STATE])
     transactions.follow(later.image, ImageDelta(created=(STATE,)))
     assert transactions.made is None and transactions.failures.count == 1
@@ -168,6 +149,50 @@ def test_a_coordinator_that_could_not_be_made_follows_its_topic_later(
     assert followed == [ImageDelta(created=(STATE,))] and not later.calls
     transactions.follow(later.image, ImageDelta(changed=(OTHER,)))
     assert followed[1:] == [ImageDelta(changed=(OTHER,))]
+
+
+def test_python_serves_transactions_until_c_can(
+    later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its modules are imported at the first one, and memory may be short then."""
+    began: list[Any] = []
+    made: Any = SimpleNamespace(
+        start=began.append, follow=lambda image, delta: None, table=None, ids=None
+    )
+    monkeypatch.setattr("kbroker.cluster.transactions.Transactions", lambda parts: made)
+    monkeypatch.setattr("kbroker.server.watched_transactions.watched", lambda *given: object())
+    in_c: Any = SimpleNamespace(follow_version=lambda version: None)
+    make = FailsTwice(in_c)
+    monkeypatch.setattr(
+        "kbroker.engine._transactions.HotTransactions", lambda *given, **named: make()
+    )
+    transactions = retried(later, hot=object())
+    transactions.start()
+    monkeypatch.setattr(transactions, "_schedule_watch", lambda watched: None)
+    later.image = ClusterImage().with_topics([STATE])
+    transactions.follow(later.image, ImageDelta(created=(STATE,)))
+    assert transactions.made is made and began == [None]  # it loads
+    assert transactions._in_c is None
+    later.run()
+    assert transactions._in_c is None and transactions.failures.count == 2
+    later.run()
+    assert transactions._in_c is in_c and not later.calls
+
+
+def test_a_start_that_failed_at_its_last_part_begins_the_others_once(
+    later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[Any] = []
+    transactions = retried(later)
+    transactions._made = SimpleNamespace(start=began.append)  # type: ignore[assignment]
+    transactions._watched = SimpleNamespace(look=None)  # type: ignore[assignment]
+    scheduled = FailsTwice(None)
+    monkeypatch.setattr(transactions, "_schedule_watch", scheduled)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Too many open files"):
+            transactions.start()
+    transactions.start()
+    assert began == [None] and not scheduled.left
 
 
 def test_the_watch_over_transactions_is_begun_later_where_it_fails(
