@@ -24,8 +24,8 @@ from tests.support.source_tree import logical_lines, relative, source_files
 QUOTES: Final = "'\""
 # (file, the place that is assigned to): why it may be so.
 ALLOWED: Final = {
-    ("kbroker/engine/waiting/_parked.pyx", "context.request_channel.on_left"): "its hot path, in C",
-    ("kbroker/server/handler_pool.py", "hot.watch_deadline"): "the pool is made after it",
+    ("kbroker/engine/waiting/_parked.pyx", "context.request_channel.on_left"): "in C: ADR 45",
+    ("kbroker/server/handler_pool.py", "hot.watch_deadline"): "the pool needs it: ADR 45",
     ("kbroker/testing/_schedule.pyx", "lock_schedule"): "a debug build's, for a test",
     ("kbroker/log/engine/_file_operations.pyx", "files"): "the table of system calls itself",
     ("kbroker/replica/_snapshot.pyx", "old.retired.release"): "how what is retired is freed",
