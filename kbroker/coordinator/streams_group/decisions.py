@@ -34,7 +34,13 @@ from kbroker.coordinator.streams_group.images import (
     TaskSet,
     TopologyImage,
 )
-from kbroker.coordinator.streams_group.reconciliation import Free, Target, is_part_of, reconciled
+from kbroker.coordinator.streams_group.reconciliation import (
+    Free,
+    Target,
+    goes_back,
+    is_part_of,
+    reconciled,
+)
 from kbroker.coordinator.streams_group.topology import Configured, Status, StatusCode, mistake_of
 from kbroker.errors import ErrorCode
 from kbroker.limits import STREAMS_SUBTOPOLOGIES_MAX
@@ -51,17 +57,20 @@ Assign = Callable[["Draft", Configured], None]
 
 
 class Outcome(NamedTuple):
-    """What a heartbeat is answered with; `tasks` None: as before."""
+    """What a heartbeat is answered with; `tasks` None: as before. `is_unconfirmed`: the next step of
+    the member waits until it says that it has its tasks."""
 
     epoch: int
     tasks: TaskSet | None
     configured: Configured
     statuses: tuple[Status, ...]
+    is_unconfirmed: bool = False
 
 
 class Now(NamedTuple):
     """What a heartbeat is decided by, beside the state and the request. `waits`: the group's first
-    target waits for more members; `look`: topics may be others than at the last heartbeat."""
+    target waits for more members; `look`: topics may be others than at the last heartbeat; `said`:
+    what the member owns, as it has said last; None: it is not known, or is not waited for."""
 
     topics: TopicsSeen
     configured: Callable[[TopologyImage], Configured]
@@ -70,6 +79,7 @@ class Now(NamedTuple):
     configs: Pairs
     waits: bool
     look: bool
+    said: TaskSet | None = None
 
 
 def heartbeat(draft: Draft, asked: HeartbeatAsked, now: Now) -> Outcome:
@@ -95,6 +105,9 @@ def heartbeat(draft: Draft, asked: HeartbeatAsked, now: Now) -> Outcome:
     _raise_epoch(draft, now, topology, configured, changed=after != before)
     target = _target(draft, asked.member_id, now, configured, statuses)
     following = moved(state, asked.member_id, current, asked.owned, target)
+    is_unconfirmed = goes_back(current, following, now.said)
+    if is_unconfirmed:
+        following = current
     if following is not current:
         draft.put(Kind.CURRENT, asked.member_id, following)
     if configured.problem is not None:
@@ -108,7 +121,7 @@ def heartbeat(draft: Draft, asked: HeartbeatAsked, now: Now) -> Outcome:
         and asked.owned in (None, tasks)
     )
     sent = None if is_known else tasks
-    return Outcome(following.epoch, sent, configured, tuple(statuses))
+    return Outcome(following.epoch, sent, configured, tuple(statuses), is_unconfirmed)
 
 
 # --- who may go on --------------------------------------------------------------------------------

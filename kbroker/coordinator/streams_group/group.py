@@ -33,6 +33,7 @@ from kbroker.coordinator.group.step import Once
 from kbroker.coordinator.runtime.deadline import Deadline
 from kbroker.coordinator.streams_group import decisions
 from kbroker.coordinator.streams_group.assignor import Parts, Worker, assign
+from kbroker.coordinator.streams_group.confirmed import Confirmed
 from kbroker.coordinator.streams_group.endpoints import endpoints_of
 from kbroker.coordinator.streams_group.images import (
     InternalTopic,
@@ -122,7 +123,7 @@ class StreamsGroup(StreamsSteps):
     """See the module."""
 
     __slots__ = (
-        "_assigner", "_changed_ms", "_configured", "_endpoint_epoch", "_endpoints",
+        "_assigner", "_changed_ms", "_configured", "_confirmed", "_endpoint_epoch", "_endpoints",
         "_first_target", "_joined_ms", "_own", "_shut_down_by", "_waiting",
     )  # fmt: skip
 
@@ -139,6 +140,7 @@ class StreamsGroup(StreamsSteps):
         self._own = own
         self._changed_ms = self._joined_ms = -CHANGES_FOR_MS
         self._assigner = Assigner(around.clock, self._compute_beside, compute)
+        self._confirmed = Confirmed()
         self._configured: tuple[TopologyImage, TopicsSeen, Configured] | None = None
         self._endpoint_epoch = _NO_ENDPOINTS
         self._endpoints: tuple[TopicsSeen, Endpoints] | None = None
@@ -188,6 +190,7 @@ class StreamsGroup(StreamsSteps):
         topics = around.topics.seen()
         is_new, is_new_group = asked.member_id not in state.members, not state.exists
         begins = not state.members and own.initial_rebalance_delay_ms > 0 and not self._waiting
+        before = state.current_of(asked.member_id)
         outcome = decisions.heartbeat(
             draft,
             asked,
@@ -199,6 +202,7 @@ class StreamsGroup(StreamsSteps):
                 _configs(own),
                 waits=self._waiting or begins,
                 look=not topics.is_same(self._seen),
+                said=self._said(asked),
             ),
         )
         self._seen = topics
@@ -217,12 +221,23 @@ class StreamsGroup(StreamsSteps):
             interval_ms=self._interval_ms(settings, outcome.configured),
         )
         # Last of all: a heartbeat that is refused, or fails, begins no time.
+        self._confirmed.heard(asked, before, state.current_of(asked.member_id))
+        now_ms = around.clock.monotonic_ms()
+        self._confirmed.waits(asked.member_id, now_ms if outcome.is_unconfirmed else None)
         if begins:
             self._first_target.set(own.initial_rebalance_delay_ms)
             self._waiting = True
         self._timers.renew(asked.member_id, settings.session_timeout_ms)
         self._session_begun(asked.member_id)
         return answer
+
+    def _said(self, asked: HeartbeatAsked) -> TaskSet | None:
+        member = self._state.members.get(asked.member_id)
+        if member is None:
+            return None
+        current = self._state.current_of(asked.member_id)
+        now_ms = self._around.clock.monotonic_ms()
+        return self._confirmed.said(asked, current, now_ms, member.rebalance_timeout_ms)
 
     def _endpoints_change(self, member_id: str) -> None:
         """Those of a new group are in its first answer; as in Apache Kafka they have epoch 0."""
@@ -273,6 +288,9 @@ class StreamsGroup(StreamsSteps):
         changes = tuple(changes)
         if _changes_endpoints(changes):
             self._endpoints = None
+        for kind, key, _ in changes:
+            if kind == Kind.MEMBER and key not in self._state.members:
+                self._confirmed.forget(key)
         super()._follow(changes)
 
     def _left(self, asked: HeartbeatAsked, draft: Draft) -> HeartbeatAnswer:

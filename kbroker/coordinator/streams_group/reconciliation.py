@@ -11,6 +11,9 @@ what is done in each are those of consumer groups (`consumer_group/states.py`):
 An active task is free when no member has it, and no other member of the process has a copy; a copy
 is free when no other member of the process has the task at all: a process has one directory for it.
 A member that does not list its tasks may own all that it was given. Source: KIP-1071.
+
+Beyond Apache Kafka, a member that has not said that it has what it was given is not given what it
+said before (`confirmed.py`).
 """
 
 from __future__ import annotations
@@ -84,6 +87,14 @@ def is_part_of(owned: TaskSet | None, assigned: HeldTasks) -> bool:
         for has, part in zip(owned, assigned, strict=True)
         for id_, some in has.items()
     )
+
+
+def goes_back(current: CurrentImage, following: CurrentImage, said: TaskSet | None) -> bool:
+    """Whether a step gives a member what it has said that it owns, instead of what it was given and
+    has not said that it has. `said` None: it is not known."""
+    if said is None or following is current or said != following.assigned.plain():
+        return False
+    return said != current.assigned.plain()
 
 
 def _next(
