@@ -43,10 +43,13 @@ def endpoints_of(
 def _partitions(
     tasks: Tasks, inputs: Mapping[str, tuple[str, ...]], count_of: CountOf
 ) -> dict[str, tuple[int, ...]]:
+    """A topic may be read by more than one subtopology."""
     found: dict[str, tuple[int, ...]] = {}
     for subtopology_id, some in tasks.items():
         in_order = tuple(sorted(some))
         for topic in inputs.get(subtopology_id, ()):
             # Most topics have them all, and share one list.
-            found[topic] = in_order[: bisect_left(in_order, count_of(topic))]
+            indexes = in_order[: bisect_left(in_order, count_of(topic))]
+            before = found.get(topic)
+            found[topic] = indexes if before is None else tuple(sorted({*before, *indexes}))
     return {topic: indexes for topic, indexes in found.items() if indexes}

@@ -16,6 +16,7 @@ from kbroker.coordinator.streams_group.images import (
     MemberImage,
     Subtopology,
     TaskSet,
+    TopologyImage,
 )
 from kbroker.coordinator.streams_group.state import StreamsGroupLabel
 from kbroker.coordinator.streams_group.topology import StatusCode
@@ -330,6 +331,23 @@ def test_endpoints_come_with_their_partitions(world: World) -> None:
     known = world.ask(b.joins()._replace(endpoint_epoch=answer.done.endpoint_epoch))
     assert known.done is not None
     assert known.done.endpoints is None
+
+
+def test_a_topic_of_two_subtopologies_has_the_partitions_of_both() -> None:
+    world = World()
+    world.create(topic_of("t", 3))
+    a, b = world.client("a"), world.client("b")
+    a.endpoint = Endpoint("here", 7)
+    topology = TopologyImage(0, (part("0", "t"), part("1", "t")))
+    a.join(topology)
+    b.join(topology)
+    owned = a.settle()
+    assert owned.active["0"] != owned.active["1"]
+    answer = world.ask(a.beats())
+    assert answer.done is not None
+    assert answer.done.endpoints is not None
+    (found,) = answer.done.endpoints
+    assert set(found.active["t"]) == owned.active["0"] | owned.active["1"]
 
 
 def test_the_endpoints_are_found_once_until_something_changes(world: World) -> None:
