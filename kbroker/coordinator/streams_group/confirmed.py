@@ -51,7 +51,7 @@ class Confirmed:
             return asked.owned
         return self._said.get(asked.member_id) or current.assigned.plain()
 
-    def heard(self, asked: HeartbeatAsked, before: CurrentImage, after: CurrentImage) -> None:
+    def received(self, asked: HeartbeatAsked, before: CurrentImage, after: CurrentImage) -> None:
         """A heartbeat was accepted, and the member has other tasks after it, or the same."""
         said = self._said_by(asked, before)
         if is_part_of(said, after.assigned) and said != after.assigned.plain():

@@ -28,11 +28,13 @@ from kbroker.coordinator.streams_group.images import (
     NOT_VALIDATED,
     CurrentImage,
     GroupImage,
+    HeldTasks,
     Kind,
     MemberImage,
     Pairs,
     TaskSet,
     TopologyImage,
+    tasks_of,
 )
 from kbroker.coordinator.streams_group.reconciliation import (
     Free,
@@ -57,8 +59,8 @@ Assign = Callable[["Draft", Configured], None]
 
 
 class Outcome(NamedTuple):
-    """What a heartbeat is answered with; `tasks` None: as before. `is_unconfirmed`: the next step of
-    the member waits until it says that it has its tasks."""
+    """What a heartbeat is answered with; `tasks` None: as before. `is_unconfirmed`: the member's
+    next step waits until it says that it has its tasks."""
 
     epoch: int
     tasks: TaskSet | None
@@ -87,10 +89,12 @@ def heartbeat(draft: Draft, asked: HeartbeatAsked, now: Now) -> Outcome:
     state = draft.state
     _check(state, asked, now.size_max)
     before = state.members.get(asked.member_id)
-    current = state.current_of(asked.member_id)
+    current = held = state.current_of(asked.member_id)
     after = _described(before, asked)
     if after != before:
         draft.put(Kind.MEMBER, asked.member_id, after)
+    if before is not None and asked.epoch == JOINS_EPOCH and before.process_id != after.process_id:
+        held = _apart(state, asked.member_id, current)
     topology = _topology(draft, asked)
     statuses: list[Status] = []
     if after.topology_epoch < topology.epoch:
@@ -104,10 +108,10 @@ def heartbeat(draft: Draft, asked: HeartbeatAsked, now: Now) -> Outcome:
         _check_tasks(asked.owned, configured)
     _raise_epoch(draft, now, topology, configured, changed=after != before)
     target = _target(draft, asked.member_id, now, configured, statuses)
-    following = moved(state, asked.member_id, current, asked.owned, target)
-    is_unconfirmed = goes_back(current, following, now.said)
+    following = moved(state, asked.member_id, held, asked.owned, target)
+    is_unconfirmed = goes_back(held, following, now.said)
     if is_unconfirmed:
-        following = current
+        following = held
     if following is not current:
         draft.put(Kind.CURRENT, asked.member_id, following)
     if configured.problem is not None:
@@ -279,6 +283,26 @@ def moved(
         lambda id_, index: state.is_copy_free(member_id, id_, index),
     )
     return reconciled(current, target, owned, free)
+
+
+def _apart(state: StreamsGroupState, member_id: str, current: CurrentImage) -> CurrentImage:
+    """What a member keeps that joins again in another process, without the tasks that the process
+    has at other members. It owns nothing when it joins."""
+    parts = []
+    for has in (current.assigned, current.revoking):
+        active = {
+            id_: {at: since for at, since in some.items() if state.is_copy_free(member_id, id_, at)}
+            for id_, some in has.active.items()
+        }
+        copies = [
+            tasks_of(
+                (id_, [at for at in some if state.is_copy_free(member_id, id_, at)])
+                for id_, some in tasks.items()
+            )
+            for tasks in (has.standby, has.warmup)
+        ]
+        parts.append(HeldTasks({id_: some for id_, some in active.items() if some}, *copies))
+    return current._replace(assigned=parts[0], revoking=parts[1])
 
 
 def removed(draft: Draft, member_ids: Iterable[str]) -> None:

@@ -221,7 +221,7 @@ class StreamsGroup(StreamsSteps):
             interval_ms=self._interval_ms(settings, outcome.configured),
         )
         # Last of all: a heartbeat that is refused, or fails, begins no time.
-        self._confirmed.heard(asked, before, state.current_of(asked.member_id))
+        self._confirmed.received(asked, before, state.current_of(asked.member_id))
         now_ms = around.clock.monotonic_ms()
         self._confirmed.waits(asked.member_id, now_ms if outcome.is_unconfirmed else None)
         if begins:

@@ -90,8 +90,8 @@ def is_part_of(owned: TaskSet | None, assigned: HeldTasks) -> bool:
 
 
 def goes_back(current: CurrentImage, following: CurrentImage, said: TaskSet | None) -> bool:
-    """Whether a step gives a member what it has said that it owns, instead of what it was given and
-    has not said that it has. `said` None: it is not known."""
+    """Whether a step takes a member back to the tasks that it has said to own, before it has said
+    to own those that it was given. `said` None: it is not known."""
     if said is None or following is current or said != following.assigned.plain():
         return False
     return said != current.assigned.plain()

@@ -104,6 +104,7 @@ class Played:
             self._receive: 40,
             self._join: 10,
             self._leave: 4,
+            self._move: 2,
             self._die: 2,
             self._make_topics: 8,
             self._grow: 1,
@@ -200,6 +201,15 @@ class Played:
         self.world.begin(HeartbeatAsked(GROUP, client.member_id, -1))
         client.lose_all()
         client.is_gone = True
+
+    def _move(self) -> None:
+        """The member comes again in another process."""
+        client = self._alive()
+        if client is not None:
+            client.lose_all()
+            client.process_id = f"p{self.dice.randint(1, 3)}"
+            self._note(f"{client.member_id} comes again in {client.process_id}")
+            self._send(client)
 
     def _die(self) -> None:
         client = self._alive()

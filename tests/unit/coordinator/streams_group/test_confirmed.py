@@ -36,7 +36,7 @@ def settled(world: World) -> Client:
     return client
 
 
-def told(client: Client, owned: TaskSet | None = None) -> TaskSet | None:
+def sent_to(client: Client, owned: TaskSet | None = None) -> TaskSet | None:
     """The tasks in the answer to a heartbeat."""
     answer = client.take(client.world.ask(client.beats(owned)))
     assert answer.done is not None
@@ -46,33 +46,33 @@ def told(client: Client, owned: TaskSet | None = None) -> TaskSet | None:
 def test_tasks_are_taken_back_once_the_member_has_said_that_it_has_them(world: World) -> None:
     a, b = settled(world), world.client("b")
     world.create(topic_of("t", 8))
-    assert told(a) == EIGHT
+    assert sent_to(a) == EIGHT
     epoch = a.epoch
     b.join()
-    assert [told(a) for _ in range(3)] == [None] * 3  # it is busy
+    assert [sent_to(a) for _ in range(3)] == [None] * 3  # it is busy
     assert a.epoch == epoch
-    assert told(a, EIGHT) == FOUR
-    assert told(a, FOUR) is None
+    assert sent_to(a, EIGHT) == FOUR
+    assert sent_to(a, FOUR) is None
     assert (a.epoch, b.settle()) == (epoch + 1, active(4, 5, 6, 7))
 
 
-def test_a_member_that_says_what_it_had_is_sent_its_tasks_again(world: World) -> None:
+def test_a_member_that_names_its_tasks_of_before_gets_the_new_ones_again(world: World) -> None:
     a = settled(world)
     world.create(topic_of("t", 8))
-    told(a)
+    sent_to(a)
     world.client("b").join()
-    assert told(a, FOUR) == EIGHT  # the answer was lost, or it is busy
-    assert told(a, EIGHT) == FOUR
+    assert sent_to(a, FOUR) == EIGHT  # the answer was lost, or it is busy
+    assert sent_to(a, EIGHT) == FOUR
 
 
 def test_a_new_member_is_left_its_tasks_until_it_has_them(world: World) -> None:
     """It says that it has none with its first heartbeat, which may be before it takes them."""
     a = world.client("a")
     a.join()
-    assert told(a, EMPTY) == FOUR
+    assert sent_to(a, EMPTY) == FOUR
     world.image = world.image.without_topics(["t"]).at_version(world.image.version + 1)
-    assert told(a) is None
-    assert told(a, FOUR) == EMPTY
+    assert sent_to(a) is None
+    assert sent_to(a, FOUR) == EMPTY
 
 
 def test_a_member_that_joins_again_is_not_waited_for(world: World) -> None:
@@ -87,21 +87,21 @@ def test_a_member_that_joins_again_is_not_waited_for(world: World) -> None:
 def test_a_silent_member_is_waited_for_as_long_as_a_rebalance_may_take(world: World) -> None:
     a, b = settled(world), world.client("b")
     world.create(topic_of("t", 8))
-    told(a)
+    sent_to(a)
     b.join()
     for _ in range(REBALANCE_MS // 20_000):
-        assert told(a) is None
+        assert sent_to(a) is None
         b.beat()
         world.elapse(20_000)
-    assert told(a) == FOUR
+    assert sent_to(a) == FOUR
 
 
-def test_what_a_member_had_when_the_group_was_loaded_counts(world: World) -> None:
+def test_the_tasks_of_a_member_at_the_load_of_its_group_count(world: World) -> None:
     """A member that had no request under way does not say what it owns."""
     a, b = settled(world), world.client("b")
     world.fail_over()
     world.create(topic_of("t", 8))
-    assert told(a) == EIGHT
+    assert sent_to(a) == EIGHT
     b.join()
-    assert told(a) is None
-    assert told(a, EIGHT) == FOUR
+    assert sent_to(a) is None
+    assert sent_to(a, EIGHT) == FOUR

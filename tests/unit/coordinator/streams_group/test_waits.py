@@ -136,8 +136,8 @@ class Application:
 
     def _disturb(self) -> None:
         self.changed_ms = self.world.clock.monotonic_ms()
-        acts = (self._kill, self._kill, self._kill_broker, self._kill_broker, self._more, self._less)
-        self.dice.choice(acts)()
+        often = (self._kill, self._kill_broker)
+        self.dice.choice((*often, *often, self._more, self._less))()
 
     def _kill(self) -> None:
         process = self.dice.choice(self.processes)
