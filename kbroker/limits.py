@@ -135,6 +135,10 @@ DENIALS_PERIOD_MS: Final = 10_000
 # Verdicts of the authorizer that C keeps, each of a principal, host, operation and resource, in
 # sets of four: 23 MB if all are in use. Others are decided again for each request.
 VERDICT_SETS_MAX: Final = 16_384
+# Rights that Python knows to be allowed, each of a principal, host, operation and resource, and the
+# names of one together: 8 MB at most. All are decided again where more are asked for.
+KNOWN_RIGHTS_MAX: Final = 4_096
+KNOWN_RIGHT_CHARS_MAX: Final = 400
 # Partitions that one client follows in a fetch session; beyond it the session ends. And memory of
 # all of them, 1,000 of 900 partitions by id: the oldest that are idle give way.
 SESSION_PARTITIONS_MAX: Final = 100_000

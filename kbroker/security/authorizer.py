@@ -12,7 +12,11 @@ The rules are those of Apache Kafka's StandardAuthorizer:
 4. Else, if no ACL covers the resource, `allow.everyone.if.no.acl.found` decides.
 5. Else it is denied.
 
-Immutable but for the image it reads; any thread; holds no lock.
+A right that it has allowed is known until the ACLs change, since a client asks for the same rights
+with each request. A denial is decided each time, because it is logged. If there is no room for one
+more right, all are forgotten, and decided again.
+
+Immutable but for the image it reads and for the rights it knows; any thread; holds no lock.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from kbroker.security.acl_set import AclSet
+from kbroker.limits import KNOWN_RIGHT_CHARS_MAX, KNOWN_RIGHTS_MAX
+from kbroker.security.acl_set import NO_ACL_SET, AclSet
 from kbroker.security.acls import Acl, Entry, Permission
 from kbroker.security.hosts import java_host
 from kbroker.security.rights import Operation, Resource, ResourceType
@@ -109,6 +114,10 @@ class Kept(Protocol):
     def generation(self) -> int:
         """Of the ACLs; read it before they are looked at."""
 
+    @property
+    def served(self) -> Collection[ApiKey]:
+        """The APIs whose requests come to Python where a verdict is not kept."""
+
     def keeps(self, operation: Operation, type_: ResourceType) -> bool: ...
 
     def allowed(
@@ -116,16 +125,33 @@ class Kept(Protocol):
     ) -> None: ...
 
 
+class _Known(NamedTuple):
+    """The rights that were asked for and that these ACLs allow. Any thread adds to them."""
+
+    acls: AclSet
+    allowed: set[tuple[Principal, str, Operation, Resource]]
+
+    def add(self, session: Session, operation: Operation, resource: Resource) -> None:
+        principal, host = session.principal, session.client_host
+        chars = len(principal.type) + len(principal.name) + len(host) + len(resource.name)
+        if chars > KNOWN_RIGHT_CHARS_MAX:
+            return
+        if len(self.allowed) >= KNOWN_RIGHTS_MAX:
+            self.allowed.clear()
+        self.allowed.add((principal, host, operation, resource))
+
+
 class AclAuthorizer:
     """The authorizer of a broker. `kept` may be set before it is asked first."""
 
-    __slots__ = ("_acls", "_denials", "kept", "rules")
+    __slots__ = ("_acls", "_denials", "_known", "kept", "rules")
 
     def __init__(self, rules: Rules, acls: Callable[[], AclSet], denials: Denials) -> None:
         self.rules = rules
         self.kept: Kept | None = None
         self._acls = acls
         self._denials = denials
+        self._known = _Known(NO_ACL_SET, set())
 
     def authorize(
         self,
@@ -138,13 +164,31 @@ class AclAuthorizer:
     ) -> Collection[Resource]:
         """Those on which the principal may not do this. `quiet`: they are not logged."""
         kept = self.kept
+        if (kept is None or request not in kept.served) and self._knows(
+            session, operation, resources
+        ):
+            return ()
         generation = 0 if kept is None else kept.generation
-        denied = self.decide(session, operation, resources, request, quiet=quiet)
-        if kept is not None:
-            for resource in resources:
-                if resource not in denied and kept.keeps(operation, resource.type):
+        acls = self._acls()
+        known = self._known
+        if known.acls is not acls:  # one that still decides by those of before has its own
+            known = self._known = _Known(acls, set())
+        denied = self._decide(acls, session, operation, resources, request, quiet=quiet)
+        for resource in resources:
+            if resource not in denied:
+                known.add(session, operation, resource)
+                if kept is not None and kept.keeps(operation, resource.type):
                     kept.allowed(session, operation, resource, generation)
         return denied
+
+    def _knows(self, session: Session, operation: Operation, resources: Sequence[Resource]) -> bool:
+        """Whether all of this was allowed before."""
+        known = self._known
+        if known.acls is not self._acls():
+            return False
+        allowed = known.allowed
+        principal, _, _, host = session
+        return allowed.issuperset([(principal, host, operation, each) for each in resources])
 
     def decide(
         self,
@@ -156,7 +200,18 @@ class AclAuthorizer:
         quiet: bool = False,
     ) -> Collection[Resource]:
         """As `authorize`, and nothing is kept."""
-        acls = self._acls()
+        return self._decide(self._acls(), session, operation, resources, request, quiet=quiet)
+
+    def _decide(
+        self,
+        acls: AclSet,
+        session: Session,
+        operation: Operation,
+        resources: Sequence[Resource],
+        request: ApiKey,
+        *,
+        quiet: bool,
+    ) -> Collection[Resource]:
         principal, host = str(session.principal), java_host(session.client_host)
         denied = set()
         # Counted once: a request names so many that each cannot be looked for among all.

@@ -46,6 +46,16 @@ _KEPT: Final = frozenset(
         (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
     }
 )
+# The APIs whose requests C serves once it knows these.
+_SERVED: Final[frozenset[ApiKey]] = frozenset(
+    {
+        ApiKey.HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.END_TXN,
+    }
+)
 _NOT_COUNTED: Final = 0
 
 
@@ -59,6 +69,8 @@ class _Denial(NamedTuple):
 
 class HotRights:
     """The authorizer's verdicts for one hot path."""
+
+    served = _SERVED
 
     def __init__(self, hot: HotPath, verdicts: HotVerdicts, authorizer: AclAuthorizer) -> None:
         self._hot = hot

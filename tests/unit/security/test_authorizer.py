@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.security.acl_set import AclSet
 from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
-from kbroker.security.authorizer import AclAuthorizer, Rules, super_users
+from kbroker.security.authorizer import AclAuthorizer, Decision, Rules, super_users
 from kbroker.security.denials import Denials
 from kbroker.security.hosts import java_host
 from kbroker.security.rights import Operation, Resource, ResourceType
@@ -63,6 +65,59 @@ def test_a_resource_without_acls_may_be_open_to_everyone() -> None:
     world = World(Rules(allow_if_no_acl=True))
     world.acls = acl_set([allow("u", host="10.0.0.1")])
     assert world.denied(T, U) == {"u"}
+
+
+class Counted(Rules):
+    """These rules, and how often they have decided."""
+
+    decided = 0
+
+    def decide(self, *asked: Any) -> Decision:
+        Counted.decided += 1
+        return super().decide(*asked)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(Counted, "decided", 0)
+    return World(Counted())
+
+
+def test_a_right_is_decided_once_until_the_acls_change(counted: World) -> None:
+    counted.acls = acl_set([allow("t")])
+    assert [counted.denied(T) for _ in range(3)] == [set(), set(), set()]
+    assert Counted.decided == 1
+    assert counted.denied(T, name="bert") == {"t"}
+    counted.acls = acl_set([allow("u")])
+    assert counted.denied(T, U) == {"t"}
+    assert counted.denied(T, U) == {"t"}
+    assert Counted.decided == 6
+    assert [counted.denied(U) for _ in range(2)] == [set(), set()]
+    assert Counted.decided == 6
+
+
+def test_known_rights_are_bounded(counted: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.security.authorizer.KNOWN_RIGHTS_MAX", 2)
+    monkeypatch.setattr("kbroker.security.authorizer.KNOWN_RIGHT_CHARS_MAX", 20)
+    long = Resource(ResourceType.TOPIC, "x" * 20)
+    counted.acls = acl_set([allow(each) for each in ("t", "u", "v", long.name)])
+    for resource in (T, U, Resource(ResourceType.TOPIC, "v")):
+        assert counted.denied(resource) == set()
+    assert Counted.decided == 3
+    assert counted.denied(T) == counted.denied(T) == set()
+    assert Counted.decided == 4
+    assert counted.denied(long) == counted.denied(long) == set()
+    assert Counted.decided == 6
+
+
+def test_requests_of_the_hot_path_put_their_verdicts_there_again(counted: World) -> None:
+    counted.acls = acl_set([allow("t")])
+    kept = counted.authorizer.kept = Mock(generation=7, served={ApiKey.FETCH})
+    assert [counted.denied(T) for _ in range(2)] == [set(), set()]
+    assert kept.allowed.mock_calls == [call(session(), Operation.READ, T, 7)] * 2
+    asked = session(), Operation.READ, [T]
+    assert not counted.authorizer.authorize(*asked, ApiKey.JOIN_GROUP)
+    assert kept.allowed.call_count == Counted.decided == 2
 
 
 def test_some_topic_is_enough_for_an_idempotent_producer() -> None:
