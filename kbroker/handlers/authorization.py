@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import KafkaError
+from kbroker.handlers.call import session_for
 from kbroker.handlers.forwarding import calls_itself_a_broker
 from kbroker.security.rights import (
     CLUSTER_NAME,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kbroker.handlers.call import Call
-    from kbroker.handlers.services import Services
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.security.session import Session
 
 # As Apache Kafka answers them.
@@ -40,19 +41,20 @@ _WITHOUT_WORDS: Final = frozenset(
     {ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_CLIENT_QUOTAS}
 )
 _NONE: Final[frozenset[str]] = frozenset()
+_KEYS: Final = {int(key): key for key in ApiKey}
 
 
 def authorize(
     authorizer: Authorizer,
-    session: Session,
+    request: ColdRequest,
     rights: Iterable[Right],
     message: Any,
-    request: ApiKey,
+    key: ApiKey,
 ) -> None:
-    """KafkaError: the session's principal lacks a right without which nothing is done."""
+    """KafkaError: the request's client lacks a right without which nothing is done."""
     for right in rights:
-        if right.whole and not _has(authorizer, session, right, message, request):
-            raise KafkaError(DENIED[right.type], _words(right, request))
+        if right.whole and not _has(authorizer, session_for(request), right, message, key):
+            raise KafkaError(DENIED[right.type], _words(right, key))
 
 
 def _words(right: Right, request: ApiKey) -> str:
@@ -85,10 +87,11 @@ def denied(
     resources = [Resource(type_, name) for name in names]
     if not resources:
         return _NONE
+    request = call.request
     found = authorizer.authorize(
-        call.session, operation, resources, ApiKey(call.request.api_key), quiet=quiet
+        session_for(request), operation, resources, _KEYS[request.api_key], quiet=quiet
     )
-    return frozenset(resource.name for resource in found)
+    return frozenset([resource.name for resource in found]) if found else _NONE
 
 
 def operations(services: Services, call: Call[Any], type_: ResourceType, name: str) -> int:

@@ -47,7 +47,7 @@ from kbroker.handlers import (
 )
 from kbroker.handlers.api_versions import ApiVersions, Listed
 from kbroker.handlers.authorization import authorize
-from kbroker.handlers.call import Call, Shape, Table, session_for
+from kbroker.handlers.call import Call, Shape, Table
 from kbroker.handlers.decoded_memory import room_for
 from kbroker.handlers.envelope import Forwarded
 from kbroker.handlers.forwarding import (
@@ -275,7 +275,7 @@ def _authorize(
 ) -> None:
     """KafkaError: the client lacks a right without which nothing of the request is done."""
     if services.authorizer is not None:
-        authorize(services.authorizer, session_for(request), api.rights, message, api.key)
+        authorize(services.authorizer, request, api.rights, message, api.key)
 
 
 def _api(

@@ -43,8 +43,11 @@ def session_of(
     principal: Principal, client_id: str | None, listener: str, client_host: str
 ) -> Session:
     """The session with these facts; a shared one if it is among those used last."""
-    chars = max(len(client_id or ""), len(principal.type), len(principal.name))
-    if chars > KEPT_CLIENT_ID_CHARS_MAX:
+    if (
+        (client_id is not None and len(client_id) > KEPT_CLIENT_ID_CHARS_MAX)
+        or len(principal.type) > KEPT_CLIENT_ID_CHARS_MAX
+        or len(principal.name) > KEPT_CLIENT_ID_CHARS_MAX
+    ):
         return Session(principal, client_id, listener, client_host)
     return _kept(principal, client_id, listener, client_host)
 
