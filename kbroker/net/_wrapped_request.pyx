@@ -157,11 +157,28 @@ cdef class WrappedRequest:
         _finish(self, None, ACTION_CLOSE, CAUSE_PYTHON)
 
 
-cdef object _host(uint8_t* address, int is_ipv6):
-    cdef bytes packed = PyBytes_FromStringAndSize(<char*>address, 16)
+cdef object _host(const uint8_t* address, int is_ipv6):
+    # As inet_ntop has it; an IPv4 address, of which most are, without a call of it.
+    cdef char[16] text
+    cdef int length = 0
+    cdef int i
+    cdef int byte
     if is_ipv6:
-        return _socket.inet_ntop(_socket.AF_INET6, packed)
-    return _socket.inet_ntop(_socket.AF_INET, packed[12:])
+        return _socket.inet_ntop(
+            _socket.AF_INET6, PyBytes_FromStringAndSize(<char*>address, 16))
+    for i in range(12, 16):
+        byte = address[i]
+        if byte >= 100:
+            text[length] = <char>(48 + byte // 100)
+            length += 1
+        if byte >= 10:
+            text[length] = <char>(48 + byte // 10 % 10)
+            length += 1
+        text[length] = <char>(48 + byte % 10)
+        length += 1
+        text[length] = b"."
+        length += 1
+    return text[:length - 1].decode("ascii")
 
 
 cdef int _finish(WrappedRequest self, bytes body, int action, int cause) except -1:

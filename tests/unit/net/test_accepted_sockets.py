@@ -64,3 +64,11 @@ def test_buffers_are_as_long_as_was_said_or_the_kernels_own(
     assert option(said, socket.SOL_SOCKET, name) == KERNELS_OWN * BYTES
     left = connected(make_rig(**{setting: -1}))
     assert option(left, socket.SOL_SOCKET, name) != KERNELS_OWN * BYTES
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.10.99.100", "127.255.200.9"])
+def test_the_text_of_an_address(make_rig: Callable[..., Rig], host: str) -> None:
+    rig = make_rig(dispatch=lambda request: request.respond(request.peer_host.encode()))
+    with contextlib.closing(Client(rig.port, host=host)) as client:
+        client.send(cold_frame())
+        assert client.receive_cold() == (1, host.encode())
