@@ -15,6 +15,7 @@ from kbroker.server.transactions import Given, TransactionsOnDemand
 
 if TYPE_CHECKING:
     from kbroker.cluster.transactions import Results, Transactions
+    from kbroker.engine._hot import HotPath
     from kbroker.protocol.messages import write_txn_markers
 
 Held = tuple["Sequence[write_txn_markers.Marker]", "Callable[[Results], None]"]
@@ -53,9 +54,9 @@ class HeldMarkers(TransactionsOnDemand):
         if self._in_c is not None:
             self._in_c.serve(serves)
 
-    def _make_hot(self, made: Transactions) -> None:
+    def _make_hot(self, made: Transactions, hot: HotPath) -> None:
         made.table.set_clock_shift_ms(self._shift_ms)
-        super()._make_hot(made)
+        super()._make_hot(made, hot)
         self._serve_in_c(not self._holds)
 
     def shift_clock(self, shift_ms: int) -> None:

@@ -85,7 +85,7 @@ class Oauth:
         try:
             with Client(self.bootstrap(listener), login=login) as client:
                 return client.partitions("t") == [0]
-        except UserError:
+        except KafkaError:
             return False
 
     def written(self, text: str) -> bool:

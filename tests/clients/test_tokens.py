@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kbroker.cli.main import main
-from kbroker.errors import UserError
+from kbroker.errors import KafkaError
 from kbroker.peer.client import Client
 from kbroker.protocol import messages
 from kbroker.security.client_login import ClientLogin
@@ -187,7 +187,7 @@ class Talk:
             with Client(f"127.0.0.1:{self.port}", login=login) as client:
                 client.metadata()
             self.said.append("logged in")
-        except UserError:
+        except KafkaError:
             self.said.append("refused")
 
 

@@ -30,7 +30,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kbroker.cli.main import main
-from kbroker.errors import UserError
+from kbroker.errors import KafkaError
 from kbroker.peer.client import Client
 from kbroker.peer.token_messages import decode_describe_tokens, encode_describe_tokens
 from kbroker.security.client_login import ClientLogin
@@ -273,7 +273,7 @@ def log_in(world: World, login: ClientLogin) -> None:
     try:
         with Client(f"127.0.0.1:{world.secure_port}", login=login, timeout_ms=5_000) as client:
             client.metadata()
-    except UserError as error:
+    except KafkaError as error:
         world.keep("a refused login", f"{error!r} {error}")
 
 

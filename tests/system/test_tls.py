@@ -241,7 +241,7 @@ def test_a_certificate_is_replaced_under_live_and_new_connections(make_secure: M
             tls = context.wrap_socket(opened, server_hostname="localhost")
             live.append(stack.enter_context(tls))
         newcomers = stack.enter_context(Newcomers(broker))
-        assert eventually(lambda: newcomers.served, 10)
+        assert eventually(lambda: bool(newcomers.served), 10)
         broker.store.write_bytes(renewed.both)
         # The same value again, as operators of Apache Kafka have a store read again.
         change(
