@@ -231,11 +231,17 @@ def run(
 
 
 def group_type(bootstrap: str) -> str:
-    """Of the application's group."""
-    with ShareClient(bootstrap) as client:
-        answer = client.ask(ApiKey.LIST_GROUPS, 5, messages.list_groups.Request())
-    found: str = next(each.group_type for each in answer.groups if each.group_id == APPLICATION)
-    return found
+    """Of the application's group, once its coordinator has loaded it."""
+    found: list[str] = []
+
+    def is_listed() -> bool:
+        with ShareClient(bootstrap) as client:
+            answer = client.ask(ApiKey.LIST_GROUPS, 5, messages.list_groups.Request())
+        found.extend(each.group_type for each in answer.groups if each.group_id == APPLICATION)
+        return bool(found)
+
+    world.until(is_listed, "the group is listed")
+    return found[0]
 
 
 def counts_of(bootstrap: str) -> dict[bytes, list[int]]:
