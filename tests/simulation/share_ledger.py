@@ -413,6 +413,12 @@ class ShareLedger:
         logs: list[TopicPartition] = [*self._cluster.share_states, *self._cluster.homes]
         return self._partition(key).lost or any(self._is_lost(name) for name in logs)
 
+    def may_lack_states(self) -> bool:
+        """A log of states was allowed to lose records. Then a leader may find no state: a member is
+        answered UNKNOWN_SERVER_ERROR, as by Apache Kafka."""
+        self._cluster.safety.look()
+        return any(self._is_lost(name) for name in self._cluster.share_states)
+
     def _is_lost(self, name: TopicPartition) -> bool:
         return self._cluster.safety.partition(name).lost
 
