@@ -214,8 +214,11 @@ cdef int64_t read_at(int fd, void* buffer, size_t length, int64_t position) noex
 
 
 cdef int64_t read_at_now(int fd, void* buffer, size_t length, int64_t position) noexcept nogil:
-    if outcome(decide_of(READ_NOW, fd, <int64_t>length)):
+    cdef Verdict verdict = decide_of(READ_NOW, fd, <int64_t>length)
+    if outcome(verdict):
         return -1
+    if 0 <= verdict.bytes_max < <int64_t>length:
+        length = <size_t>verdict.bytes_max
     return system.pread_now(fd, buffer, length, position)
 
 
