@@ -356,16 +356,23 @@ cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil:
     return 0
 
 
-cdef int64_t read_marker(
-    const Segment* segment, const Scan* scan, uint8_t* records
+cdef int read_marker(
+    const Segment* segment, const Scan* scan, uint8_t* records, int64_t* length
 ) noexcept nogil:
-    # How many bytes of the records of a control batch are there; -1 and an errno.
-    cdef int64_t wanted = min(scan.header.size_bytes - HEADER_BYTES, MARKER_RECORD_BYTES_MAX)
-    cdef int64_t got
-    while True:
-        got = files.pread(segment.fd, records, <size_t>wanted, scan.position + HEADER_BYTES)
-        if got >= 0 or errno != EINTR:
-            return got
+    # The beginning of a control batch's records; 0 or an errno. All that is wanted of it: of a part
+    # it would be said that there is no marker, and its transaction would have no end.
+    cdef int64_t done = 0, got
+    length[0] = min(scan.header.size_bytes - HEADER_BYTES, MARKER_RECORD_BYTES_MAX)
+    while done < length[0]:
+        got = files.pread(
+            segment.fd, records + done, <size_t>(length[0] - done),
+            scan.position + HEADER_BYTES + done)
+        if got < 0 and errno == EINTR:
+            continue
+        if got <= 0:
+            return errno if got < 0 else EIO      # EIO: the file has been cut meanwhile
+        done += got
+    return 0
 
 
 cdef int rebuild_aborted(ProducerTable* table, Segment* segment) noexcept nogil:
@@ -402,9 +409,8 @@ cdef int replay_producers(
     while found == 1 and status == 0:
         if has_producer(&scan.header):
             if may_be_marker(&scan.header):
-                length = read_marker(segment, &scan, records)
-                if length < 0:
-                    status = errno
+                status = read_marker(segment, &scan, records, &length)
+                if status != 0:
                     break
             status = producers_note_stored(
                 table, &scan.header, records, length, segment.base_offset, scan.position)
