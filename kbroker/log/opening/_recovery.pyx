@@ -261,11 +261,11 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
         fits[0] = (last_relative < out.next_offset - segment.base_offset
                    and not part.aborted.unsound)
     if misled and out.status == 0 and fits[0]:
-        look_for_largest(segment, out.valid_bytes)
+        out.status = look_for_largest(segment, out.valid_bytes)
 
 
-cdef void look_for_largest(Segment* segment, int64_t size_bytes) noexcept nogil:
-    # The largest timestamp as the headers have it, where the index does not say.
+cdef int look_for_largest(Segment* segment, int64_t size_bytes) noexcept nogil:
+    # The largest timestamp as the headers have it, where the index does not say. 0 or an errno.
     cdef SegmentPart* part = part_of(segment)
     cdef Scan scan
     part.max_timestamp_ms = -1
@@ -275,6 +275,7 @@ cdef void look_for_largest(Segment* segment, int64_t size_bytes) noexcept nogil:
             part.max_timestamp_ms = scan.header.max_timestamp_ms
             part.max_timestamp_offset = scan.header.base_offset + scan.header.last_offset_delta
         scan_advance(&scan)
+    return scan.status
 
 
 cdef int check_segment(
