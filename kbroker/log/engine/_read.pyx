@@ -172,9 +172,9 @@ cdef int16_t scan_for(
         if found.position < found.limit:
             scan_begin(&scan, found.segment.fd, found.position, found.limit)
             scan.must_not_wait = found.patience < WAITS_FOR_DISK
-            if not found.exact:
-                scan_from_index(&scan, offset)
-            status = scan_to_offset(&scan, offset)
+            status = 1 if found.exact else scan_from_index(&scan, offset)
+            if status == 1:
+                status = scan_to_offset(&scan, offset)
             # A batch that goes on beyond the segment's end ends it, as in Apache Kafka.
             if status < 0 and not scan.torn:
                 return error_of(&scan)
@@ -439,8 +439,7 @@ cdef int16_t log_bound_below_locked(Log* log, int64_t offset, Bound* out) noexce
         if found.position == IN_A_FILE:
             found.position = segment_scan_start(found.segment, offset)
         scan_begin(&scan, found.segment.fd, found.position, found.limit)
-        scan_from_index(&scan, offset)
-        if scan_to_offset(&scan, offset) < 0:
+        if scan_from_index(&scan, offset) < 0 or scan_to_offset(&scan, offset) < 0:
             return KAFKA_STORAGE_ERROR
         found.position = scan.position
     out.offset = offset

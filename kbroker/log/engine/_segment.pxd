@@ -141,7 +141,9 @@ cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexce
 # cannot be read (`status`).
 cdef int scan_next(Scan* scan) noexcept nogil
 cdef void scan_advance(Scan* scan) noexcept nogil
-# Back to the file's beginning, if there is no batch at `position`, or it begins beyond `offset`.
-cdef void scan_from_index(Scan* scan, int64_t offset) noexcept nogil
+# The first step from where an index points: back to the file's beginning, if there is no batch, or
+# it begins beyond `offset`. Answers as scan_next; -1 where that cannot be read, and then no step
+# may follow: it would go on from a place that was not looked at.
+cdef int scan_from_index(Scan* scan, int64_t offset) noexcept nogil
 # Goes to the first batch whose last offset is at or above `offset`; answers as scan_next.
 cdef int scan_to_offset(Scan* scan, int64_t offset) noexcept nogil

@@ -472,13 +472,15 @@ cdef void scan_advance(Scan* scan) noexcept nogil:
     scan.position += scan.header.size_bytes
 
 
-cdef void scan_from_index(Scan* scan, int64_t offset) noexcept nogil:
+cdef int scan_from_index(Scan* scan, int64_t offset) noexcept nogil:
     cdef int status
-    if scan.position == 0:
-        return
-    status = scan_next(scan)
-    if (status < 0 and scan.status == 0) or (status == 1 and scan.header.base_offset > offset):
-        scan.position = 0
+    if scan.position > 0:
+        status = scan_next(scan)
+        if status < 0 and scan.status != 0:
+            return -1             # whether the index says the truth is not known
+        if status < 0 or status == 1 and scan.header.base_offset > offset:
+            scan.position = 0
+    return scan_next(scan)
 
 
 cdef int scan_to_offset(Scan* scan, int64_t offset) noexcept nogil:

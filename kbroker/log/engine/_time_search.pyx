@@ -174,11 +174,14 @@ cdef int16_t scan_segment(
     scan_begin(
         &scan, candidate.segment.fd, candidate.position,
         kb_load_i64(&candidate.segment.size_bytes))
-    scan_from_index(&scan, candidate.offset)
-    if candidate.entry_ms >= 0 and not begin_at_entry(&scan, candidate) and scan.status == 0:
+    found = scan_from_index(&scan, candidate.offset)
+    if found == 1 and candidate.entry_ms >= 0 and not begin_at_entry(&scan, candidate):
+        if scan.status != 0:      # whether the index says the truth is not known
+            return KAFKA_STORAGE_ERROR
         scan.position = 0
     scan.limit = candidate.limit
-    found = scan_to_offset(&scan, from_offset)
+    if found >= 0 or scan.status == 0:
+        found = scan_to_offset(&scan, from_offset)
     while found == 1:
         if scan.header.max_timestamp_ms >= timestamp_ms:
             error = look_into_batch(&scan, timestamp_ms, from_offset, out)
@@ -278,8 +281,7 @@ cdef int16_t scan_for_largest(Candidate* parted, Largest* largest, Candidate* be
     cdef int64_t position = -1
     cdef int found
     scan_begin(&scan, parted.segment.fd, parted.position, parted.limit)
-    scan_from_index(&scan, parted.offset)
-    found = scan_next(&scan)
+    found = scan_from_index(&scan, parted.offset)
     while found == 1:
         if scan.header.record_count > 0 and scan.header.max_timestamp_ms > largest.timestamp_ms:
             largest.timestamp_ms = scan.header.max_timestamp_ms

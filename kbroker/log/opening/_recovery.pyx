@@ -316,8 +316,9 @@ cdef int find_newer_epoch(
     if part_of(segment).largest_leader_epoch <= epoch[0]:
         return 0
     scan_begin(&scan, segment.fd, segment_scan_start(segment, offset[0]), segment.size_bytes)
-    scan_from_index(&scan, offset[0])
-    cdef int found = scan_to_offset(&scan, offset[0])
+    cdef int found = scan_from_index(&scan, offset[0])
+    if found == 1:
+        found = scan_to_offset(&scan, offset[0])
     while found == 1 and scan.header.leader_epoch <= epoch[0]:
         scan_advance(&scan)
         found = scan_next(&scan)
@@ -337,8 +338,9 @@ cdef int has_marker_between(
     cdef int found
     scan_begin(
         &scan, segment.fd, segment_scan_start(segment, from_offset), segment.size_bytes)
-    scan_from_index(&scan, from_offset)
-    found = scan_to_offset(&scan, from_offset)
+    found = scan_from_index(&scan, from_offset)
+    if found == 1:
+        found = scan_to_offset(&scan, from_offset)
     while found == 1 and scan.header.base_offset < end_offset:
         if may_be_marker(&scan.header):
             return 1
@@ -405,8 +407,9 @@ cdef int replay_producers(
         return rebuild_aborted(table, segment)
     scan_begin(
         &scan, segment.fd, segment_scan_start(segment, from_offset), segment.size_bytes)
-    scan_from_index(&scan, from_offset)
-    found = scan_to_offset(&scan, from_offset)
+    found = scan_from_index(&scan, from_offset)
+    if found == 1:
+        found = scan_to_offset(&scan, from_offset)
     while found == 1 and status == 0:
         if has_producer(&scan.header):
             if may_be_marker(&scan.header):

@@ -54,14 +54,13 @@ cdef int find_cut_in(Segment* segment, int64_t offset, int by_index, Cut* cut) n
     scan_begin(
         &scan, segment.fd, segment_scan_start(segment, offset - 1) if by_index else 0,
         segment.size_bytes)
-    scan_from_index(&scan, offset - 1)
-    found = scan_next(&scan)
+    found = scan_from_index(&scan, offset - 1)
     while found == 1 and scan.header.base_offset + scan.header.last_offset_delta < offset:
         cut.end_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
         scan_advance(&scan)
         found = scan_next(&scan)
     cut.position = scan.position
-    if cut.position > 0 and cut.end_offset == segment.base_offset:
+    if found >= 0 and cut.position > 0 and cut.end_offset == segment.base_offset:
         # The index led to the batch that holds both: the one before it is not known.
         return find_cut_in(segment, offset, 0, cut)
     return 0 if found >= 0 else scan.status or EIO
