@@ -113,16 +113,19 @@ cdef int16_t look_into_batch(
 
 # --- By time --------------------------------------------------------------------------------------
 
-cdef void next_candidate(
+cdef int16_t next_candidate(
     Log* log, const Bound* bound, int64_t timestamp_ms, int64_t from_offset, int64_t after_base,
     Candidate* out
 ) noexcept nogil:
     # The first segment after `after_base` that may hold a match, and where in it to begin.
     cdef IndexEntry entry
+    cdef int16_t error = NO_ERROR
     cdef int32_t at = 0
     out.segment = NULL
     lock_to_look(log)
-    if log.online:
+    if not log.online:
+        error = KAFKA_STORAGE_ERROR
+    else:
         at = log_find_segment(log, from_offset)
         at = 0 if at < 0 else at
         while at < log.segment_count and (
@@ -135,12 +138,13 @@ cdef void next_candidate(
             out.limit = bytes_below(log, at, bound)
     unlock_log(log)
     if out.segment == NULL:
-        return
+        return error
     entry = log_look_up(log, out.segment, OF_TIMES, BY_KEY, timestamp_ms)
     out.entry_offset = out.segment.base_offset + entry.value
     out.entry_ms = entry.key if out.entry_offset > from_offset else -1
     out.offset = from_offset if out.entry_ms < 0 else out.entry_offset
     out.position = log_scan_start(log, out.segment, out.offset)
+    return NO_ERROR
 
 
 cdef int still_there(Log* log, Segment* segment) noexcept nogil:
@@ -213,7 +217,7 @@ cdef int16_t log_find_by_time(
         from_offset = log.log_start_offset
     unlock_log(log)
     while error == NO_ERROR and out.offset < 0:
-        next_candidate(log, bound, timestamp_ms, from_offset, after_base, &candidate)
+        error = next_candidate(log, bound, timestamp_ms, from_offset, after_base, &candidate)
         if candidate.segment == NULL:
             break
         after_base = candidate.segment.base_offset
@@ -307,6 +311,7 @@ cdef int16_t log_find_max_timestamp(
     cdef Rules rules
     cdef Walk walk
     cdef int missing = 0
+    cdef int found
     cdef int16_t error = NO_ERROR
     nothing(out)
     best.segment = parted.segment = NULL
@@ -315,16 +320,23 @@ cdef int16_t log_find_max_timestamp(
     lock_to_look(log)
     if not log.online:
         error = KAFKA_STORAGE_ERROR
-    pick_segments_locked(log, bound, &largest, &best, &parted)
+    else:
+        pick_segments_locked(log, bound, &largest, &best, &parted)
     unlock_log(log)
+    if error != NO_ERROR:
+        return error
     find_beginnings(log, bound, &largest, &best, &parted)
     if parted.segment != NULL:
         error = scan_for_largest(&parted, &largest, &best)
     if best.segment == NULL:
         return error
     scan_begin(&scan, best.segment.fd, best.position, best.limit)
-    scan_from_index(&scan, largest.batch_end)
-    if error == NO_ERROR and scan_to_offset(&scan, largest.batch_end) == 1:
+    found = scan_from_index(&scan, largest.batch_end)
+    if found == 1:
+        found = scan_to_offset(&scan, largest.batch_end)
+    if error == NO_ERROR and found != 1:
+        error = KAFKA_STORAGE_ERROR if scan.status != 0 else CORRUPT_MESSAGE
+    if error == NO_ERROR:
         rules_none(&rules)
         rules.gaps = 1
         out.timestamp_ms = scan.header.max_timestamp_ms
