@@ -141,7 +141,9 @@ cdef int16_t next_segment(
     at = log_find_segment(log, base_offset) + (0 if replaced else 1)
     if at < 0:
         at = 0
-    if log.online and at < log.segment_count:
+    if not log.online:
+        error = KAFKA_STORAGE_ERROR
+    elif at < log.segment_count:
         error = look_up_locked(log, offset, at, bound, found)
         if error == NO_ERROR:
             segment_add_reference(found.segment)
