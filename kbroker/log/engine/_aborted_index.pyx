@@ -187,9 +187,9 @@ cdef int aborted_cut(AbortedIndex* index, const char* path, int64_t end_offset) 
     cdef int status
     while stay > 0:
         got = aborted_read(index, stay - 1, &entry, 1, 0)
-        if got < 0:
-            return errno
-        if got == 1 and entry.last_offset < end_offset:
+        if got <= 0:
+            return errno if got < 0 else EIO
+        if entry.last_offset < end_offset:
             break
         stay -= 1
     if stay == index.count or index.fd < 0:
