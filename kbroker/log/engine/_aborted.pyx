@@ -5,8 +5,8 @@ An index is in the order of the markers, so the first entry that matters is foun
 few entries after the one that an earlier fetch found (`_aborted_places`). From there on the entries
 are read, over this segment and later ones, to the first whose last stable offset is at or beyond
 the end of the data: what ends after that one begins after the data, too. The end is as near as the
-index of offsets says, or else the next segment, and at most the last stable offset. Each segment is
-read with a reference to it and without the lock; no GIL.
+index of offsets says, if that is true, or else the next segment, and at most the last stable
+offset. Each segment is read with a reference to it and without the lock; no GIL.
 
 A cleaning may replace segments between the read and this, and between two segments here. The first
 entries are those of the slice's own segment, which has them whatever takes its place. The search
@@ -20,7 +20,7 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.string cimport memcpy
 
 from kbroker.core._arena cimport Arena, arena_take
-from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE
 from kbroker.log.engine._aborted_index cimport (
     AbortedEntry, AbortedIndex, AbortedPlace, aborted_read)
@@ -28,8 +28,10 @@ from kbroker.log.engine._aborted_places cimport aborted_note_place, aborted_plac
 from kbroker.log.engine._index cimport (
     AFTER_VALUE, IndexEntry, index_in_memory, index_look_up, index_look_up_now)
 from kbroker.log.engine._index_look cimport OF_OFFSETS, log_look_up
+from kbroker.log.engine._records cimport HEADER_BYTES
 from kbroker.log.engine._segment cimport (
-    SegmentPart, part_of, segment_add_reference, segment_drop_reference)
+    Scan, SegmentPart, part_of, scan_begin, scan_next, segment_add_reference,
+    segment_drop_reference)
 from kbroker.log.engine._storage cimport (
     Log, lock_to_look_if, log_find_segment, log_has_segment, unlock_log)
 from kbroker.log.engine._types cimport (
@@ -170,6 +172,25 @@ cdef int16_t collect_from_own(Collected* found, AbortedIndex* index) noexcept no
     return error
 
 
+cdef int16_t end_by_entry(
+    Collected* found, const FileSlice* slice, const IndexEntry* entry
+) noexcept nogil:
+    # If a batch begins and ends where an index says, which has no checksum, and was not written
+    # here. An entry whose batch cannot be read does not count.
+    cdef int64_t end = slice.segment.base_offset + entry.key
+    cdef Scan scan
+    if entry.value < part_of(slice.segment).unseen_end:
+        scan_begin(&scan, slice.fd, entry.value, kb_load_i64(&slice.segment.size_bytes))
+        scan.chunk_bytes_max = HEADER_BYTES
+        scan.must_not_wait = found.must_not_wait
+        if scan_next(&scan) != 1:
+            return READ_WOULD_WAIT if scan.status == EAGAIN else NO_ERROR
+        if scan.header.base_offset + scan.header.last_offset_delta != end:
+            return NO_ERROR
+    found.end = min(found.end, end)
+    return NO_ERROR
+
+
 cdef int16_t find_end(
     Log* log, const FileSlice* slice, Patience patience, Collected* found
 ) noexcept nogil:
@@ -194,9 +215,7 @@ cdef int16_t find_end(
         unlock_log(log)
     if not is_known:
         return READ_WOULD_WAIT
-    if entry.key >= 0:
-        found.end = min(found.end, slice.segment.base_offset + entry.key)
-    return NO_ERROR
+    return end_by_entry(found, slice, &entry) if entry.key >= 0 else NO_ERROR
 
 
 cdef int16_t first_bounds(
