@@ -19,5 +19,6 @@ cdef int transaction_check_locked(
 
 
 # The last stable offset of a high watermark: `bound` moves back from that to the first batch of
-# what is open below it, or has a marker at or above it; never before the log's start. 0 or 56.
+# what is open below it, or has a marker at or above it; never before the log's start. 0 or 56: that
+# batch cannot be found, and the bound is at its offset, below all bytes of its segment.
 cdef int16_t last_stable_locked(Log* log, Bound* bound) noexcept nogil

@@ -11,13 +11,14 @@ below it, or that is decided by a marker which the high watermark has not passed
 the files is noted when the transaction begins. Under the log's lock, no GIL.
 """
 
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker.core._error_codes cimport INVALID_PRODUCER_EPOCH, NO_ERROR, NOT_ENOUGH_REPLICAS
 from kbroker.log.engine._guards cimport Verification, guards_begin
 from kbroker.log.engine._producer_state cimport (
     Producer, Transaction, has_transaction, is_duplicate, producers_find, producers_replicated)
 from kbroker.log.engine._read cimport log_bound_locked
+from kbroker.log.engine._storage cimport log_find_segment
 from kbroker.log.engine._types cimport Batch, Bound
 
 cdef enum:
@@ -49,6 +50,15 @@ cdef int transaction_check_locked(
     return TRANSACTION_NEEDS_GUARD
 
 
+cdef void _bound_below_segment_of(Log* log, int64_t offset, Bound* bound) noexcept nogil:
+    # The offset, and no byte of the segment that it is in.
+    cdef int32_t at
+    bound.offset = max(offset, log.log_start_offset)
+    at = log_find_segment(log, bound.offset)
+    bound.segment_base = log.segments[at].base_offset if at >= 0 else bound.offset
+    bound.position = 0
+
+
 cdef int16_t last_stable_locked(Log* log, Bound* bound) noexcept nogil:
     cdef Transaction* first
     cdef int16_t error
@@ -60,6 +70,7 @@ cdef int16_t last_stable_locked(Log* log, Bound* bound) noexcept nogil:
         error = log_bound_locked(log, first.first_offset, &first.start)
         if error != NO_ERROR:
             first.start.position = -1
+            _bound_below_segment_of(log, first.first_offset, bound)
             return error
     if first.start.offset < bound.offset:
         bound[0] = first.start
