@@ -46,6 +46,7 @@ cdef struct Partition:
     # What may be read; the offsets are atomic.
     Bound high_watermark
     Bound last_stable
+    int last_stable_is_late       # where it lies could not be read: to be moved once more
     # Owned by the request path: the requests that wait for this partition, under the lock.
     Watchers waiting_fetches
     Watchers waiting_produces     # in the order of their offsets
@@ -99,11 +100,11 @@ cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) 
 # Moves the high watermark to where every replica in sync is; nothing, if it is there.
 cdef void partition_advance_locked(Partition* partition) noexcept nogil
 
-# The log is to be cut at an offset: nothing beyond it may be read any more.
-cdef void partition_lower(Partition* partition, int64_t offset) noexcept nogil
-
-# The log was cut: nothing beyond its end may be read.
-cdef void partition_follow_cut(Partition* partition) noexcept nogil
+# The log is to be cut at an offset: nothing beyond it may be read any more. 0 or an error, and then
+# it must not be cut. `was_cut`: nothing beyond its end may be read, and below it a transaction may
+# be open again; an error, and it is offline.
+cdef int16_t partition_lower(
+    Partition* partition, int64_t offset, int was_cut) noexcept nogil
 
 # As leader: log_append_locked for the batches that may be appended; the high watermark moves along
 # if it may. If the log's `flush_due` is set after it, nothing is answered before partition_flush().

@@ -131,8 +131,10 @@ cdef int16_t _move_last_stable_locked(Partition* partition) noexcept nogil:
     cdef int16_t error = NO_ERROR
     if partition.log.producers.first_transaction != NULL:
         error = last_stable_locked(partition.log, &bound)
-        if error != NO_ERROR:     # it stays, for it is not known where the transaction begins
-            return error
+    partition.last_stable_is_late = error != NO_ERROR
+    if error != NO_ERROR and (
+            partition.log.log_start_offset <= partition.last_stable.offset <= bound.offset):
+        return error              # it stays, for no byte is known to which it may go
     partition.last_stable.segment_base = bound.segment_base
     partition.last_stable.position = bound.position
     kb_store_i64(&partition.last_stable.offset, bound.offset)
@@ -189,26 +191,22 @@ cdef void partition_advance_locked(Partition* partition) noexcept nogil:
         log_requires(log, partition.high_watermark.offset >= before,
                      "high watermark: of a leader it goes forward",
                      partition.high_watermark.offset, before)
+    elif partition.last_stable_is_late:
+        _move_last_stable_locked(partition)
 
 
-cdef void partition_lower(Partition* partition, int64_t offset) noexcept nogil:
+cdef int16_t partition_lower(Partition* partition, int64_t offset, int was_cut) noexcept nogil:
     cdef Log* log = partition.log
+    cdef int16_t error = NO_ERROR
     lock_log(log)
-    offset = max(offset, log.log_start_offset)
-    if log.online and offset < partition.high_watermark.offset:
-        _move_high_watermark_locked(partition, offset)
+    offset = min(partition.high_watermark.offset, log.log_end_offset if was_cut else offset)
+    offset = max(log.log_start_offset, offset)
+    if log.online and (was_cut or offset < partition.high_watermark.offset):
+        error = _move_high_watermark_locked(partition, offset)
+        if error != NO_ERROR and was_cut:    # which records are committed is not known
+            kb_store_int(&log.online, 0)
     unlock_log(log)
-
-
-cdef void partition_follow_cut(Partition* partition) noexcept nogil:
-    cdef Log* log = partition.log
-    cdef int64_t offset
-    lock_log(log)
-    offset = max(
-        log.log_start_offset, min(partition.high_watermark.offset, log.log_end_offset))
-    if log.online:                # also where it is there: a transaction may be open again
-        _move_high_watermark_locked(partition, offset)
-    unlock_log(log)
+    return error
 
 
 cdef void partition_offsets(
@@ -295,6 +293,8 @@ cdef int16_t partition_follow_bounds(
         reached = min(high_watermark, log.log_end_offset)
         if reached > partition.high_watermark.offset:
             error = _move_high_watermark_locked(partition, reached)
+        elif partition.last_stable_is_late:
+            error = _move_last_stable_locked(partition)
         log_start_offset = min(log_start_offset, partition.high_watermark.offset)
         if log_start_offset > log.log_start_offset:
             _move_start_locked(partition, log_start_offset)

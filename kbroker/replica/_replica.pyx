@@ -35,7 +35,7 @@ from kbroker.replica._partition cimport (
     FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch,
     Partition, ReplicaOffsets, partition_advance_locked, partition_append,
     partition_append_as_follower, partition_apply_retention, partition_begin_epoch,
-    partition_delete_records, partition_flush, partition_follow_bounds, partition_follow_cut,
+    partition_delete_records, partition_flush, partition_follow_bounds,
     partition_lock, partition_low_watermark_locked, partition_lower, partition_new,
     partition_note_fetch, partition_read,
     partition_readable_bytes_locked, partition_release, partition_set_high_watermark,
@@ -177,20 +177,21 @@ cdef class Replica:
     def truncate_to(self, int64_t offset) -> None:
         """Cuts the log as `PartitionLog.truncate_to`; the high watermark is not beyond its end."""
         self.log.truncate_to(offset, self._falls_to)
-        with nogil:
-            partition_follow_cut(self.partition)
+        self._falls_to(0, was_cut=True)
 
     def begin_again(self, int64_t offset) -> None:
         """Empties the log, which goes on at an offset, as `PartitionLog.begin_again`."""
         self.log.begin_again(offset, self._falls_to)
-        with nogil:
-            partition_follow_cut(self.partition)
+        self._falls_to(0, was_cut=True)
 
-    def _falls_to(self, int64_t offset):
+    def _falls_to(self, int64_t offset, bint was_cut = False):
         # Before the log does, so that no answer gives records as kept while they go. If the new end
         # is below the log's start, the high watermark is at that start until it has moved, too.
+        cdef int16_t error
         with nogil:
-            partition_lower(self.partition, offset)
+            error = partition_lower(self.partition, offset, was_cut)
+        if error:
+            raise KafkaError(ErrorCode(error), "no batch can be read where the log is cut")
 
     # --- Following and being followed -------------------------------------------------------------
 
