@@ -17,7 +17,8 @@ from kbroker.net._types cimport ACTION_SEND, API_KEYS_MAX, Request, RequestChann
 from kbroker.protocol._cursor cimport kb_get_u16, kb_put_u32
 from kbroker.protocol._versions cimport API_VERSIONS
 from kbroker.quota._quota_table cimport (
-    LAST_CLIENT_ID, NO_QUOTA, QuotaAsker, QuotaCharge, quota_charge, quota_fetch_most)
+    LAST_CLIENT_ID, NO_QUOTA, QuotaAsker, QuotaCharge, quota_bounds_fetch, quota_charge,
+    quota_fetch_most)
 
 cdef enum:
     NS_PER_MS = 1000000
@@ -25,7 +26,7 @@ cdef enum:
     NS_PER_PERCENT = 10000000     # of a second
 
 
-cdef void _ask(Request* request, QuotaAsker* asker) noexcept nogil:
+cdef inline void _ask(Request* request, QuotaAsker* asker) noexcept nogil:
     cdef int16_t length
     asker.held = &request.channel.quotas
     asker.session = request.channel.session
@@ -42,11 +43,11 @@ cdef void _ask(Request* request, QuotaAsker* asker) noexcept nogil:
         asker.client_length = length
 
 
-cdef int32_t _charge(
-    RequestChannel* channel, Request* request, const QuotaAsker* asker, const QuotaCharge* charge
+cdef inline int32_t _charge(
+    RequestChannel* channel, Request* request, const QuotaAsker* asker, const QuotaCharge* charge,
+    int64_t now_ns,
 ) noexcept nogil:
-    cdef int32_t delay_ms = quota_charge(
-        channel.quotas, asker, charge, kb_now_ns() // NS_PER_MS)
+    cdef int32_t delay_ms = quota_charge(channel.quotas, asker, charge, now_ns // NS_PER_MS)
     request.throttle_ms = max(request.throttle_ms, delay_ms)
     return delay_ms
 
@@ -57,7 +58,7 @@ cdef double _percent(int64_t time_ns) noexcept nogil:
 
 cdef int32_t request_charge(
     RequestChannel* channel, Request* request, int kind, int64_t size_bytes,
-    int takes_back, int64_t time_ns,
+    int takes_back, int64_t time_ns, int64_t now_ns,
 ) noexcept nogil:
     cdef QuotaAsker asker
     cdef QuotaCharge charge
@@ -68,18 +69,23 @@ cdef int32_t request_charge(
     charge.bytes = <double>size_bytes
     charge.takes_back = takes_back
     charge.percent = _percent(time_ns)
-    return _charge(channel, request, &asker, &charge)
+    return _charge(channel, request, &asker, &charge, now_ns)
 
 
-cdef int64_t request_fetch_most(RequestChannel* channel, Request* request) noexcept nogil:
+cdef int64_t request_fetch_most(
+    RequestChannel* channel, Request* request, int64_t size_bytes
+) noexcept nogil:
     cdef QuotaAsker asker
+    if not quota_bounds_fetch(channel.quotas, size_bytes):
+        return size_bytes
     _ask(request, &asker)
-    return quota_fetch_most(channel.quotas, &asker, kb_now_ns() // NS_PER_MS)
+    return min(
+        size_bytes, quota_fetch_most(channel.quotas, &asker, kb_now_ns() // NS_PER_MS))
 
 
 cdef void request_charge_answer(
     RequestChannel* channel, Request* request, const uint8_t* client, int32_t client_length,
-    int64_t time_ns,
+    int64_t time_ns, int64_t now_ns,
 ) noexcept nogil:
     cdef QuotaAsker asker
     cdef QuotaCharge charge
@@ -95,7 +101,7 @@ cdef void request_charge_answer(
     charge.bytes = 0
     charge.takes_back = 0
     charge.percent = _percent(max(time_ns, 0))
-    _charge(channel, request, &asker, &charge)
+    _charge(channel, request, &asker, &charge, now_ns)
     if request.throttle_ms > 0:
         request_tell_throttle(channel, request)
 

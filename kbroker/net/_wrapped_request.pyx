@@ -217,7 +217,8 @@ cdef void _charge(
     # The time that its handler took, without that for which it waited.
     cdef int64_t until_ns = node.waiting_ns if node.waiting_ns > 0 else node.completed_ns
     cdef int64_t from_ns = node.dequeued_ns if node.dequeued_ns > 0 else until_ns
-    request_charge_answer(request_channel, node, client, length, until_ns - from_ns)
+    request_charge_answer(
+        request_channel, node, client, length, until_ns - from_ns, node.completed_ns)
 
 
 cdef int _write(RequestChannel* request_channel, Request* node, bytes body):

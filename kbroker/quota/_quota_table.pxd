@@ -96,6 +96,7 @@ cdef struct QuotaCharge:
 cdef struct QuotaTable:
     pthread_mutex_t lock          # "queue" in the lock order
     int in_force                  # atomic
+    int64_t fetch_least           # atomic: that any client may have of a window in one answer
     uint64_t generation           # of the limits
     uint64_t keys[2]
     QuotaWindow windows[QUOTA_KINDS]
@@ -131,6 +132,8 @@ cdef int32_t quota_charge(
 # The most that one answer may have of a window; INT64_MAX: no quota says so.
 cdef int64_t quota_fetch_most(
     QuotaTable* table, const QuotaAsker* asker, int64_t now_ms) noexcept nogil
+# Whether some client may not have so much in one answer. Without the lock.
+cdef int quota_bounds_fetch(QuotaTable* table, int64_t size_bytes) noexcept nogil
 # Takes tokens for so many mutations, more than there are once. -1: with `strict`, where tokens are
 # owed, and none were taken. `throttle_ms`: how long it takes until none are owed; with `strict`
 # only where none were taken.

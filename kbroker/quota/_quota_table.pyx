@@ -27,7 +27,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
-from kbroker.core._atomics cimport kb_store_int
+from kbroker.core._atomics cimport kb_load_i64, kb_store_i64, kb_store_int
 from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_random_key
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._require cimport require
@@ -35,10 +35,11 @@ from kbroker.core._sync cimport pthread_mutex_destroy
 from kbroker.core._table cimport (
     table_find, table_free, table_places, table_put, table_remove, table_room)
 from kbroker.quota._rate cimport (
-    rate_delay_ms, rate_measure, rate_record, tokens_left, tokens_take)
+    rate_measure, rate_record, rate_use, tokens_left, tokens_take)
 
 cdef enum:
     IDLE_MS = 60 * 60 * 1000      # a bucket that is not used for so long goes, as in Kafka
+    ORDER_MS = 100                # how exactly buckets are in the order of their use
     IDLE_LOOKS = 2                # for each new one so many that may have been idle go
     SHARED_MAX = 1000             # buckets of users whose further client ids share one
     LEVELS = 8
@@ -106,6 +107,7 @@ cdef QuotaTable* quota_table_new(
         table.keys[0] = kb_random_key()
         table.keys[1] = kb_random_key()
         table.generation = 1
+        table.fetch_least = INT64_MAX
     return table
 
 
@@ -153,8 +155,11 @@ cdef void _to_newest(QuotaTable* table, QuotaBucket* bucket) noexcept nogil:
 
 
 cdef void _use(QuotaTable* table, QuotaBucket* bucket, double bound, int64_t now_ms) noexcept nogil:
-    bucket.last_ms = max(bucket.last_ms, now_ms)
+    # Two of one client, used by turns, keep their order for a moment.
     bucket.bound = bound
+    if now_ms - bucket.last_ms < <int64_t>ORDER_MS:
+        return
+    bucket.last_ms = now_ms
     if table.newest != bucket:
         _unlink(table, bucket)
         _to_newest(table, bucket)
@@ -330,15 +335,21 @@ cdef QuotaClient* _client(
     # Of the channel, or `own` where there is none. NULL: no memory.
     cdef QuotaClient* client = own
     cdef QuotaName last
-    if asker.held != NULL:
+    cdef int is_last
+    if asker.held == NULL:
+        memset(own, 0, sizeof(QuotaClient))
+    else:
         client = <QuotaClient*>asker.held[0]
         if client == NULL:
             client = <QuotaClient*>calloc(1, sizeof(QuotaClient))
             if client == NULL:
                 return NULL
             asker.held[0] = client
+    is_last = _is_the_last(client, asker)
+    if is_last and client.generation == table.generation and client.session == asker.session:
+        return client
     last = client.client
-    if not _is_the_last(client, asker):
+    if not is_last:
         _name(table, client, asker)
     if (client.generation == table.generation and client.session == asker.session
             and _same(&client.client, &last)):
@@ -369,9 +380,8 @@ cdef int64_t _record(
     if bucket == NULL:
         return 0
     _use(table, bucket, client.bounds[kind], now_ms)
-    rate_record(&bucket.rate, &table.windows[kind], value, now_ms)
-    delay_ms = rate_delay_ms(
-        &bucket.rate, &table.windows[kind], client.bounds[kind], most_ms, now_ms)
+    delay_ms = rate_use(
+        &bucket.rate, &table.windows[kind], value, client.bounds[kind], most_ms, now_ms)
     if delay_ms > 0:
         bucket.throttles += 1
         bucket.throttle_ms += delay_ms
@@ -384,7 +394,6 @@ cdef int32_t quota_charge(
     cdef QuotaClient own
     cdef QuotaClient* client
     cdef int64_t delay_ms = 0
-    memset(&own, 0, sizeof(own))
     lock_ranked(&table.lock, RANK_QUEUE)
     client = _client(table, asker, &own, now_ms)
     if client != NULL:
@@ -409,19 +418,19 @@ cdef int64_t quota_fetch_most(
 ) noexcept nogil:
     cdef QuotaClient own
     cdef QuotaClient* client
-    cdef const QuotaWindow* window
-    cdef double most = -1
-    memset(&own, 0, sizeof(own))
+    cdef int64_t most = INT64_MAX
     lock_ranked(&table.lock, RANK_QUEUE)
     client = _client(table, asker, &own, now_ms)
     if client != NULL and client.bounds[QUOTA_FETCH] >= 0:
-        window = &table.windows[QUOTA_FETCH]
-        most = (client.bounds[QUOTA_FETCH] * <double>(window.samples - 1)
-                * <double>window.sample_ms / 1000)
+        most = _window_bytes(table, client.bounds[QUOTA_FETCH])
     if client == &own:
         _let_go(client)
     unlock_ranked(&table.lock, RANK_QUEUE)
-    return <int64_t>most if 0 <= most < 9e18 else INT64_MAX
+    return most
+
+
+cdef int quota_bounds_fetch(QuotaTable* table, int64_t size_bytes) noexcept nogil:
+    return kb_load_i64(&table.fetch_least) < size_bytes
 
 
 cdef int quota_mutate(
@@ -436,7 +445,6 @@ cdef int quota_mutate(
     cdef double left = 0
     cdef double delay_ms
     cdef int refused = 0
-    memset(&own, 0, sizeof(own))
     throttle_ms[0] = 0
     lock_ranked(&table.lock, RANK_QUEUE)
     client = _client(table, asker, &own, now_ms)
@@ -475,12 +483,33 @@ cdef int quota_limit_put(Table* limits, const QuotaLimit* limit) noexcept nogil:
     return 0
 
 
+cdef int64_t _window_bytes(const QuotaTable* table, double bound) noexcept nogil:
+    # The most that one answer to a fetch may have.
+    cdef const QuotaWindow* window = &table.windows[QUOTA_FETCH]
+    cdef double most = bound * <double>(window.samples - 1) * <double>window.sample_ms / 1000
+    return <int64_t>most if 0 <= most < 9e18 else INT64_MAX
+
+
+cdef int64_t _least_window_bytes(const QuotaTable* table, const Table* limits) noexcept nogil:
+    # Of all that have a bound.
+    cdef const QuotaLimit* limit
+    cdef int64_t least = INT64_MAX
+    cdef int64_t place
+    for place in range(table_places(limits)):
+        limit = <const QuotaLimit*>limits.places[place]
+        if limit != NULL and limit.bounds[QUOTA_FETCH] >= 0:
+            least = min(least, _window_bytes(table, limit.bounds[QUOTA_FETCH]))
+    return least
+
+
 cdef void quota_table_limit(QuotaTable* table, Table* limits, int in_force) noexcept nogil:
     cdef Table before
+    cdef int64_t least = _least_window_bytes(table, limits)
     lock_ranked(&table.lock, RANK_QUEUE)
     before = table.limits
     table.limits = limits[0]
     table.generation += 1
+    kb_store_i64(&table.fetch_least, least)
     kb_store_int(&table.in_force, in_force)
     unlock_ranked(&table.lock, RANK_QUEUE)
     quota_limits_free(&before)

@@ -38,6 +38,10 @@ cdef double rate_measure(
 cdef int64_t rate_delay_ms(
     QuotaRate* rate, const QuotaWindow* window, double bound, int64_t most_ms, int64_t now_ms,
 ) noexcept nogil
+# The delay after this record.
+cdef int64_t rate_use(
+    QuotaRate* rate, const QuotaWindow* window, double value, double bound, int64_t most_ms,
+    int64_t now_ms) noexcept nogil
 
 
 # Tokens that may be spent at once, refilled continuously (KIP-599).

@@ -22,18 +22,18 @@ cdef enum:
     MS_PER_S = 1000
 
 
-cdef int64_t _now(QuotaRate* rate, int64_t now_ms) noexcept nogil:
+cdef inline int64_t _now(QuotaRate* rate, int64_t now_ms) noexcept nogil:
     rate.now_ms = max(rate.now_ms, now_ms)
     return rate.now_ms
 
 
-cdef void _begin(QuotaSample* sample, int64_t now_ms) noexcept nogil:
+cdef inline void _begin(QuotaSample* sample, int64_t now_ms) noexcept nogil:
     sample.value = 0
     sample.began_ms = now_ms
     sample.last_ms = now_ms
 
 
-cdef QuotaSample* _current(
+cdef inline QuotaSample* _current(
     QuotaRate* rate, const QuotaWindow* window, int64_t now_ms
 ) noexcept nogil:
     # The sample of this moment.
@@ -51,15 +51,19 @@ cdef QuotaSample* _current(
     return sample
 
 
-cdef void rate_record(
+cdef inline void _record(
     QuotaRate* rate, const QuotaWindow* window, double value, int64_t now_ms
 ) noexcept nogil:
-    cdef QuotaSample* sample
-    now_ms = _now(rate, now_ms)
-    sample = _current(rate, window, now_ms)
+    cdef QuotaSample* sample = _current(rate, window, now_ms)
     sample.value += value
     rate.total += value
     sample.last_ms = now_ms
+
+
+cdef void rate_record(
+    QuotaRate* rate, const QuotaWindow* window, double value, int64_t now_ms
+) noexcept nogil:
+    _record(rate, window, value, _now(rate, now_ms))
 
 
 cdef void _add_up(QuotaRate* rate, int64_t all_ms, int64_t now_ms) noexcept nogil:
@@ -77,7 +81,7 @@ cdef void _add_up(QuotaRate* rate, int64_t all_ms, int64_t now_ms) noexcept nogi
         rate.known_until_ms = min(rate.known_until_ms, sample.last_ms + all_ms)
 
 
-cdef double _sum(
+cdef inline double _sum(
     QuotaRate* rate, const QuotaWindow* window, int64_t now_ms, int64_t* window_ms
 ) noexcept nogil:
     # Of the samples that are not over, and how long they are together.
@@ -101,11 +105,11 @@ cdef double rate_measure(
     return total * MS_PER_S / <double>window_ms
 
 
-cdef int64_t rate_delay_ms(
-    QuotaRate* rate, const QuotaWindow* window, double bound, int64_t most_ms, int64_t now_ms,
+cdef inline int64_t _delay_ms(
+    QuotaRate* rate, const QuotaWindow* window, double bound, int64_t most_ms, int64_t now_ms
 ) noexcept nogil:
     cdef int64_t window_ms
-    cdef double total = _sum(rate, window, _now(rate, now_ms), &window_ms)
+    cdef double total = _sum(rate, window, now_ms, &window_ms)
     cdef double found = total * MS_PER_S / <double>window_ms
     cdef double delay_ms
     if not found > bound:
@@ -114,6 +118,21 @@ cdef int64_t rate_delay_ms(
     if not isfinite(delay_ms) or delay_ms >= <double>most_ms:
         return most_ms
     return <int64_t>delay_ms
+
+
+cdef int64_t rate_delay_ms(
+    QuotaRate* rate, const QuotaWindow* window, double bound, int64_t most_ms, int64_t now_ms,
+) noexcept nogil:
+    return _delay_ms(rate, window, bound, most_ms, _now(rate, now_ms))
+
+
+cdef int64_t rate_use(
+    QuotaRate* rate, const QuotaWindow* window, double value, double bound, int64_t most_ms,
+    int64_t now_ms,
+) noexcept nogil:
+    now_ms = _now(rate, now_ms)
+    _record(rate, window, value, now_ms)
+    return _delay_ms(rate, window, bound, most_ms, now_ms)
 
 
 # --- tokens ---------------------------------------------------------------------------------------

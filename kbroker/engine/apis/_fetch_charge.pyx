@@ -24,7 +24,7 @@ cdef void fetch_keep_to_quota(HotWorker* worker, FetchPlan* plan) noexcept nogil
     cdef int64_t most
     if plan.replica_id >= 0 or not quotas_in_force(worker) & FETCH_IN_FORCE:
         return
-    most = charge_fetch_most(worker, plan.request)
+    most = charge_fetch_most(worker, plan.request, plan.max_bytes)
     if most < plan.max_bytes:
         plan.max_bytes = <int>most
     if plan.min_bytes > plan.max_bytes:

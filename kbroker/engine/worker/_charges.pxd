@@ -26,7 +26,9 @@ cdef void charges_share(HotWorker* worker, Request* run) noexcept nogil
 cdef void charge_produce(HotWorker* worker, Request* request, int silent) noexcept nogil
 # 1: the answer is to have no records, and its bytes do not count.
 cdef int charge_fetch(HotWorker* worker, Request* request, int64_t answer_bytes) noexcept nogil
-cdef int64_t charge_fetch_most(HotWorker* worker, Request* request) noexcept nogil
+# The most that an answer may have, where that many bytes are asked for.
+cdef int64_t charge_fetch_most(
+    HotWorker* worker, Request* request, int64_t size_bytes) noexcept nogil
 cdef void charge_time(HotWorker* worker, Request* request) noexcept nogil
 
 

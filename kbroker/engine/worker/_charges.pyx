@@ -38,7 +38,9 @@ cdef inline int64_t _weight(const Request* request) noexcept nogil:
     return <int64_t>request.total_bytes + EACH_BYTES * request.frames
 
 
-cdef int64_t _share_ns(HotWorker* worker, const Request* request) noexcept nogil:
+cdef inline int64_t _share_ns(
+    HotWorker* worker, const Request* request, int64_t now_ns
+) noexcept nogil:
     # Of the time that is not charged yet; -1: nothing is.
     cdef int64_t weight
     cdef int64_t share_ns
@@ -47,7 +49,7 @@ cdef int64_t _share_ns(HotWorker* worker, const Request* request) noexcept nogil
     if worker.charged_ns == 0:
         return 0
     weight = _weight(request)
-    share_ns = max(kb_now_ns() - worker.charged_ns, <int64_t>0)
+    share_ns = max(now_ns - worker.charged_ns, <int64_t>0)
     if weight < worker.uncharged:
         share_ns = <int64_t>(<double>share_ns * <double>weight / <double>worker.uncharged)
     worker.uncharged = max(worker.uncharged - weight, <int64_t>0)
@@ -57,7 +59,8 @@ cdef int64_t _share_ns(HotWorker* worker, const Request* request) noexcept nogil
 
 cdef void charge_produce(HotWorker* worker, Request* request, int silent) noexcept nogil:
     cdef int64_t size_bytes = <int64_t>request.total_bytes - SIZE_FIELD_BYTES * request.frames
-    cdef int64_t time_ns = _share_ns(worker, request)
+    cdef int64_t now_ns = kb_now_ns()
+    cdef int64_t time_ns = _share_ns(worker, request, now_ns)
     cdef int kind = NO_QUOTA
     if quotas_in_force(worker) & PRODUCE_IN_FORCE:
         kind = QUOTA_PRODUCE
@@ -65,25 +68,31 @@ cdef void charge_produce(HotWorker* worker, Request* request, int silent) noexce
         time_ns = -1
     if kind != NO_QUOTA or time_ns >= 0:
         request_charge(
-            worker.context.request_channel, request, kind, size_bytes, 0, time_ns)
+            worker.context.request_channel, request, kind, size_bytes, 0, time_ns, now_ns)
 
 
 cdef int charge_fetch(HotWorker* worker, Request* request, int64_t answer_bytes) noexcept nogil:
-    cdef int64_t time_ns = _share_ns(worker, request)
+    cdef int64_t now_ns = kb_now_ns()
+    cdef int64_t time_ns = _share_ns(worker, request, now_ns)
     cdef int kind = NO_QUOTA
     if quotas_in_force(worker) & FETCH_IN_FORCE:
         kind = QUOTA_FETCH
     if kind == NO_QUOTA and time_ns < 0:
         return 0
     return request_charge(
-        worker.context.request_channel, request, kind, answer_bytes, 1, time_ns) > 0
+        worker.context.request_channel, request, kind, answer_bytes, 1, time_ns,
+        now_ns) > 0
 
 
-cdef int64_t charge_fetch_most(HotWorker* worker, Request* request) noexcept nogil:
-    return request_fetch_most(worker.context.request_channel, request)
+cdef int64_t charge_fetch_most(
+    HotWorker* worker, Request* request, int64_t size_bytes
+) noexcept nogil:
+    return request_fetch_most(worker.context.request_channel, request, size_bytes)
 
 
 cdef void charge_time(HotWorker* worker, Request* request) noexcept nogil:
-    cdef int64_t time_ns = _share_ns(worker, request)
+    cdef int64_t now_ns = kb_now_ns()
+    cdef int64_t time_ns = _share_ns(worker, request, now_ns)
     if time_ns >= 0:
-        request_charge_answer(worker.context.request_channel, request, NULL, 0, time_ns)
+        request_charge_answer(
+            worker.context.request_channel, request, NULL, 0, time_ns, now_ns)
