@@ -73,6 +73,7 @@ class Found(NamedTuple):
 _NOTHING: Final = Found(ErrorCode.NONE)
 _HIDDEN: Final = Found(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _TWICE: Final = Found(ErrorCode.INVALID_REQUEST)
+_NEVER_TWICE: Final[frozenset[tuple[str, int]]] = frozenset()
 
 
 def handle(services: Services, call: Call[Request]) -> None:
@@ -80,7 +81,7 @@ def handle(services: Services, call: Call[Request]) -> None:
     request = call.message
     if request.isolation_level not in _ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    times_named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    twice = _named_twice(request)
     result = table.ListOffsetsPartitionResponse
     names = [topic.name for topic in request.topics]
     hidden: frozenset[str] = frozenset()
@@ -94,7 +95,7 @@ def handle(services: Services, call: Call[Request]) -> None:
             index = partition.partition_index
             if name in hidden:
                 code, offset, timestamp, epoch = _HIDDEN
-            elif times_named[name, index] > 1:
+            elif twice and (name, index) in twice:
                 code, offset, timestamp, epoch = _TWICE
             else:
                 code, offset, timestamp, epoch = _find(services, call, name, partition)
@@ -107,6 +108,14 @@ def handle(services: Services, call: Call[Request]) -> None:
             )
         topics.append(table.ListOffsetsTopicResponse(name=name, partitions=list(found.values())))
     call.answer(table.Response(topics=topics))
+
+
+def _named_twice(request: Request) -> frozenset[tuple[str, int]]:
+    """The partitions that it names more than once."""
+    if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
+        return _NEVER_TWICE
+    times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    return frozenset(place for place, count in times.items() if count > 1)
 
 
 def latest_offset(services: Services, place: TopicPartition) -> int | ErrorCode:
