@@ -11,7 +11,7 @@ Any thread; `Reply` sees to one answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.envelope import Forwarded
@@ -59,7 +59,8 @@ class Call(Reply, Generic[Q]):
     def __init__(self, request: ColdRequest, table: Table, shape: Shape | None = None) -> None:
         """ProtocolError: the body is no request of this version."""
         super().__init__(request)
-        self.message = cast("Q", table.Request.decode(request.body, request.api_version))
+        message: Any = table.Request.decode(request.body, request.api_version)
+        self.message = message
         self._table = table
         self._shape = shape
 
@@ -69,7 +70,7 @@ class Call(Reply, Generic[Q]):
 
     @property
     def _plan(self) -> Plan:
-        return self._table.Response.plan_of(self.version)
+        return self._table.Response.plan_of(self.request.api_version)
 
     @property
     def session(self) -> Session:

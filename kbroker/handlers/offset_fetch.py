@@ -33,7 +33,7 @@ from kbroker.handlers.authorization import denied
 from kbroker.handlers.repeats import Repeats
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded
-from kbroker.protocol.versions import is_flexible
+from kbroker.protocol.versions import FLEXIBLE_SINCE
 from kbroker.protocol.wire import Writer
 from kbroker.security.rights import Operation, ResourceType
 from kbroker.types import ApiKey
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage
     from kbroker.protocol.messages.offset_fetch import (
         OffsetFetchRequestGroup,
-        OffsetFetchRequestTopics,
         OffsetFetchResponseGroup,
         OffsetFetchResponseTopics,
         Request,
@@ -56,6 +55,7 @@ _SINCE_LEADER_EPOCH: Final = 5
 _SINCE_GROUPS: Final = 8
 _SINCE_MEMBER: Final = 9
 _SINCE_TOPIC_ID: Final = 10
+_FLEXIBLE: Final = FLEXIBLE_SINCE[ApiKey.OFFSET_FETCH]
 _INDEX_BYTES: Final = 4
 
 TopicKey = str | UUID | None
@@ -128,8 +128,10 @@ def _found(
     ] = {}  # of those that ask for all that a group has committed
     named: set[str] = set()
     found = []
-    group_ids = dict.fromkeys(asked.group_id for asked in all_asked)
-    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, group_ids)
+    hidden: frozenset[str] = frozenset()
+    if services.authorizer is not None:
+        group_ids = dict.fromkeys([asked.group_id for asked in all_asked])
+        hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, group_ids)
     for asked in all_asked:
         if asked.group_id in hidden:
             found.append(_refused(version, asked, ErrorCode.GROUP_AUTHORIZATION_FAILED))
@@ -137,8 +139,9 @@ def _found(
         group = whole.get(asked.group_id) if asked.topics is None else None
         if group is None:
             stable = Written() if call.message.require_stable else None
-            again = repeats.left, asked.group_id in named
-            group, texts = _fetch(services, call, asked, *again, stable)
+            group, texts = _fetch(
+                services, call, asked, repeats.left, asked.group_id in named, stable
+            )
             if stable is not None and not group.error_code:
                 waits.append((asked.group_id, stable))
             repeats.allow(texts)
@@ -161,36 +164,42 @@ def _fetch(
 ) -> tuple[OffsetFetchResponseGroup, int]:
     """The answer, and how many bytes of metadata it has again."""
     image, version = services.controller.image, call.version
+    by_id = version >= _SINCE_TOPIC_ID
     if version >= _SINCE_MEMBER:
         who = asked.group_id, asked.member_id, asked.member_epoch
         if stale := services.groups.fetch_error(*who):
             return _refused(version, asked, stale), 0
     names: list[tuple[str, bytes]] | None = None
+    keys: list[TopicKey] = []  # of the names
     answers: list[OffsetFetchResponseTopics] = []
-    found: list[tuple[TopicKey, str, bytes]] = []
     if asked.topics is not None:
+        names = []
         for each in asked.topics:
-            key, indexes = _key(version, each), each.partition_indexes
-            if isinstance(key, str):
-                found.append((key, key, indexes))
+            indexes = each.partition_indexes
+            if not by_id:
+                keys.append(each.name)
+                names.append((each.name, indexes))
                 continue
-            topic = None if key is None else image.topic_by_id(key)
+            topic_id = each.topic_id
+            topic = None if topic_id is None else image.topic_by_id(topic_id)
             if topic is None:
                 nothing = _nothing(version, indexes, ErrorCode.UNKNOWN_TOPIC_ID)
-                answers.append(_topic(key, nothing))
+                answers.append(_topic(topic_id, nothing))
             else:
-                found.append((key, topic.name, indexes))
-        hidden = _hidden(services, call, [name for _, name, _ in found])
-        for key, name, indexes in found if hidden else ():
-            if name in hidden:
-                refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                answers.append(_topic(key, _nothing(version, indexes, refused)))
-        found = [each for each in found if each[1] not in hidden]
-        names = [(name, indexes) for _, name, indexes in found]
+                keys.append(topic_id)
+                names.append((topic.name, indexes))
+        hidden = _hidden(services, call, names)
+        if hidden:
+            refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for key, (name, indexes) in zip(keys, names, strict=True):
+                if name in hidden:
+                    answers.append(_topic(key, _nothing(version, indexes, refused)))
+            keys = [key for key, (name, _) in zip(keys, names, strict=True) if name not in hidden]
+            names = [(name, indexes) for name, indexes in names if name not in hidden]
     code, topics, texts = services.offsets.fetch(
         asked.group_id,
         names,
-        flexible=is_flexible(ApiKey.OFFSET_FETCH, version),
+        flexible=version >= _FLEXIBLE,
         leader_epochs=version >= _SINCE_LEADER_EPOCH,
         topic_id_of=partial(_id_now, image),
         texts_again_max=again_max,
@@ -200,10 +209,12 @@ def _fetch(
     if code:
         return _refused(version, asked, ErrorCode(code)), 0
     if names is None:
-        hidden = _hidden(services, call, [name for name, _ in topics])
-        topics = [each for each in topics if each[0] not in hidden]
+        hidden = _hidden(services, call, topics)
+        if hidden:
+            topics = [each for each in topics if each[0] not in hidden]
     if names is not None:
-        answers += [_topic(found[at][0], data) for at, (_, data) in enumerate(topics)]
+        for key, (_, data) in zip(keys, topics, strict=True):
+            answers.append(_topic(key, data))
     elif version < _SINCE_TOPIC_ID:
         answers += [_topic(name, data) for name, data in topics]
     else:
@@ -213,7 +224,12 @@ def _fetch(
     return _group(asked, ErrorCode.NONE, answers), texts
 
 
-def _hidden(services: Services, call: Call[Request], names: list[str]) -> frozenset[str]:
+def _hidden(
+    services: Services, call: Call[Request], topics: list[tuple[str, bytes]]
+) -> frozenset[str]:
+    if services.authorizer is None:
+        return frozenset()
+    names = [name for name, _ in topics]
     return denied(services, call, Operation.DESCRIBE, ResourceType.TOPIC, names)
 
 
@@ -224,7 +240,7 @@ def _id_now(image: ClusterImage, name: str) -> bytes | None:
 
 def _nothing(version: int, indexes: bytes, error: ErrorCode) -> bytes:
     """Partitions without an offset, for a reason."""
-    out = Writer(flexible=is_flexible(ApiKey.OFFSET_FETCH, version))
+    out = Writer(flexible=version >= _FLEXIBLE)
     out.array(len(indexes) // _INDEX_BYTES)
     for (index,) in struct.iter_unpack(">i", indexes):
         out.int32(index)
@@ -261,10 +277,6 @@ def _group(
     return messages.offset_fetch.OffsetFetchResponseGroup(
         group_id=asked.group_id, topics=topics, error_code=error
     )
-
-
-def _key(version: int, topic: OffsetFetchRequestTopics) -> TopicKey:
-    return topic.topic_id if version >= _SINCE_TOPIC_ID else topic.name
 
 
 def _topic(key: TopicKey, partitions: bytes) -> OffsetFetchResponseTopics:

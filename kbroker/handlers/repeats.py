@@ -27,20 +27,16 @@ NAMED_TOO_OFTEN: Final = "it is named too often in one request: once is enough"
 class Repeats:
     """How many bytes of repeated answers a request may still have."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("left",)
 
     def __init__(self, request: ColdRequest) -> None:
         of_request = limits.REPEATED_ANSWER_TIMES_MAX * len(request.body)
-        self._left = limits.REPEATED_ANSWER_BYTES_MAX + of_request
-
-    @property
-    def left(self) -> int:
-        return self._left
+        self.left = limits.REPEATED_ANSWER_BYTES_MAX + of_request
 
     def allow(self, size_bytes: int) -> bool:
-        if size_bytes > self._left:
+        if size_bytes > self.left:
             return False
-        self._left -= size_bytes
+        self.left -= size_bytes
         return True
 
 
