@@ -1,12 +1,12 @@
 """What the members of one group have said last that they own.
 
-A member says it when it joins, when it has taken the tasks that it was given, and after a request
-that failed; else nothing, which means: as before. Kafka Streams 4.3 takes tasks on its own thread,
-and meanwhile sends heartbeats. If it is then given what it had before, it takes that for done: it
-keeps the tasks that it was just taking, and does not say so. The coordinator would wait for their
-return until the rebalance timeout, or give them to another member. So a member that has not said
-that it has its tasks is not given back those that it said it had: it is left as it is until it
-does, for its rebalance timeout at most (`reconciliation.py`).
+A member says it when it joins, when that has changed since it said it last, and after a request
+that failed. Kafka Streams 4.3 takes tasks on its own thread, and meanwhile sends heartbeats. If it
+is given meanwhile what it has said before, it may be done with both before it sends the next one:
+then nothing has changed for it, and it says nothing, while the coordinator waits for it to give up
+what it had in between, until the rebalance timeout. So a member that has not said that it has its
+tasks is not given back those that it said it had: it is left as it is until it does, for its
+rebalance timeout at most (`reconciliation.py`).
 
 In memory only: of a member that has said nothing since the group was loaded it is taken that it has
 what it was given before. It belongs to its group, and is used under the group's lock.

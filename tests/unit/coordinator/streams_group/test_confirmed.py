@@ -1,6 +1,7 @@
 """A member that takes its tasks is not given what it had before them.
 
-Kafka Streams 4.3 would keep the tasks that it is taking, and would not say so.
+Kafka Streams 4.3 says what it owns when that has changed since the last time. It may be done with
+both before its next heartbeat, and would not confirm that it has given up what it had in between.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Application:
         have = Counter(
             (id_, index)
             for each in threads
-            for id_, some in each.has[0].active.items()
+            for id_, some in each.has.tasks.active.items()
             for index in some
         )
         return have == Counter((id_, index) for id_ in "01" for index in range(self.partitions))

@@ -2,8 +2,8 @@
 
 A thread sends heartbeats while it takes and gives up tasks, which has its time. It says what it
 owns when that has changed, and after a request that failed. Tasks that it is given meanwhile are
-taken afterwards; but if they are those that it had before, it takes itself to be done, and neither
-drops the tasks that it was taking nor says that it has them.
+taken afterwards. If they are those that it said it had, it may be done with them before its next
+heartbeat: then it says nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from kbroker.coordinator.streams_group.images import Endpoint, TaskSet, TopologyImage
 from kbroker.coordinator.streams_group.messages import HeartbeatAsked, StreamsAnswer
@@ -50,8 +51,15 @@ class State(Enum):
     FENCED = auto()
 
 
-Given = tuple[TaskSet, bool]  # tasks, and whether the group is ready
-NOTHING: Given = (EMPTY, False)
+class Given(NamedTuple):
+    """Tasks, and whether the group is ready; `number`: of those that the member was given."""
+
+    tasks: TaskSet
+    is_ready: bool
+    number: int
+
+
+NOTHING = Given(EMPTY, False, -1)
 
 
 @dataclass
@@ -121,8 +129,8 @@ class Thread:
                 rebalance_timeout_ms=MAX_POLL_MS, topology=TOPOLOGY, owned=EMPTY, tags=(),
                 process_id=self.process_id, endpoint=Endpoint(self.process_id, 1),
             )  # fmt: skip
-        elif self.has != self._said:
-            asked = asked._replace(owned=self.has[0])
+        elif self._said is None or self.has[:2] != self._said[:2]:
+            asked = asked._replace(owned=self.has.tasks)
             self._said = self.has
         if self.state is State.ACKNOWLEDGING:
             is_done = self._current == self._target
@@ -149,9 +157,12 @@ class Thread:
         self.missing = {each.name: each.partitions for each in answer.done.missing}
         is_ready = NOT_READY.isdisjoint(each.code for each in answer.done.statuses)
         tasks = answer.done.tasks
-        if tasks is None and is_ready == self._target[1]:
+        if tasks is None and is_ready == self._target.is_ready:
             return
-        self._target = (self._target[0] if tasks is None else tasks, is_ready)
+        before = self._target
+        after = (before.tasks if tasks is None else tasks, is_ready)
+        if before is NOTHING or after != before[:2]:
+            self._target = Given(*after, before.number + 1)
         if self._target != self._current:
             self.state = State.RECONCILING
         elif self.state in (State.RECONCILING, State.JOINING):
@@ -182,7 +193,7 @@ class Thread:
                 self._current, self.state = goal, State.ACKNOWLEDGING
 
         gives_up = any(
-            some - goal[0].active.get(id_, frozenset())
-            for id_, some in self._current[0].active.items()
+            some - goal.tasks.active.get(id_, frozenset())
+            for id_, some in self._current.tasks.active.items()
         )
         self._after_a_while(revoke if gives_up else assign)
