@@ -22,6 +22,7 @@ from perf.cluster.verbs import cluster
 from perf.consumer_groups.verbs import consumer_groups
 from perf.log.verbs import log
 from perf.results_target import Target, results_options
+from perf.share_groups.verbs import share_groups
 from perf.studies.options import Seconds
 from perf.studies.verbs import latency_study, pipelining, show, tune
 from perf.transactions.verbs import transactions
@@ -495,6 +496,7 @@ cli.add_command(latency_study)
 cli.add_command(show)
 cli.add_command(cluster)
 cli.add_command(consumer_groups)
+cli.add_command(share_groups)
 cli.add_command(pipelining)
 cli.add_command(log)
 cli.add_command(transactions)
