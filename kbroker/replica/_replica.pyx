@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 from kbroker._log cimport LocalLog
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_int
 from kbroker.core._lock_order cimport lock_now_ns
-from kbroker.core._sync cimport kb_wall_ms
+from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log.engine._append_follower cimport Followed
 from kbroker.log.engine._guards cimport guards_let_go
 from kbroker.log.engine._records cimport batch_put_time
@@ -47,6 +47,7 @@ from kbroker.replica import offset_lookup
 
 cdef enum:
     LATEST_PRODUCE_VERSION = 13
+    NS_PER_MS = 1000000
     LOOK_NS_MAX = 20000000        # for the lock of a log, in a look at thousands
 
 
@@ -596,3 +597,9 @@ cdef class Replica:
     @property
     def online(self) -> bool:
         return bool(kb_load_int(&self.partition.log.online))
+
+    @property
+    def writing_ms(self) -> int:
+        """For how long a write of the log has been under way; 0 if none is."""
+        cdef int64_t since_ns = kb_load_i64(&self.partition.log.writing_since_ns)
+        return 0 if since_ns == 0 else max(<int64_t>0, kb_now_ns() - since_ns) // NS_PER_MS
