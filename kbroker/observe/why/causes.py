@@ -235,6 +235,20 @@ def _log_unusable(facts: Facts) -> Iterator[Cause]:
         yield Cause("log-unusable", what, "see the broker's log; kill -HUP tries them again")
 
 
+def _disk_hangs(facts: Facts) -> Iterator[Cause]:
+    if facts.writes:
+        longest = max(each.ms for each in facts.writes)
+        places = sorted({printable(each.directory) for each in facts.writes})
+        yield Cause(
+            "disk-hangs",
+            f"writes have not ended after up to {longest / 1000:.0f} s: "
+            f"{_some([str(each.name) for each in facts.writes], 'log')} "
+            f"in {_some(places, 'directory')}",
+            "look at the disk: dmesg, iostat; restart the broker without it, or mend it",
+            facts.now_ms - longest,
+        )
+
+
 def _disk_full(facts: Facts) -> Iterator[Cause]:
     for each in facts.directories:
         if each.trouble or each.free_bytes is None or not each.total_bytes:
@@ -402,6 +416,7 @@ LOOKS: Final[tuple[tuple[Look, frozenset[About]], ...]] = (
     (_broken, _ALL),
     (_disk_failed, _ALL),
     (_log_unusable, _DATA),
+    (_disk_hangs, _ALL),
     (_disk_full, _WRITES | {About.SLOW}),
     (_out_of_range, _CONSUMER),
     (_held, _CONSUMER | {About.PARTITION}),

@@ -19,6 +19,8 @@ TOPICS_MAX: Final = 100  # of a group
 MEMBERS_MAX: Final = 100
 DENIALS_MAX: Final = 20
 THROTTLES_MAX: Final = 20
+WRITES_MAX: Final = 20
+WRITE_MS_MIN: Final = 1_000  # a write that has taken so long hangs
 APIS_MAX: Final = 3
 NO_BROKER: Final = -1
 
@@ -148,6 +150,14 @@ class Directory(NamedTuple):
     total_bytes: int | None = None
 
 
+class Write(NamedTuple):
+    """A write of a log in `directory` that has not ended, after so long."""
+
+    name: TopicPartition
+    directory: str
+    ms: int
+
+
 class Api(NamedTuple):
     """Requests of one kind, over the last minute; `local_ms` is what handlers work at one."""
 
@@ -169,8 +179,8 @@ class Load(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """`missing` are topics that are not there. `troubles` are (part of the broker, what is wrong),
-    but for directories."""
+    """`missing` are topics that are not there, `writes` those that hang, `troubles` (part of the
+    broker, what is wrong) but for directories."""
 
     about: About
     node_id: int
@@ -184,5 +194,6 @@ class Facts(NamedTuple):
     too_large: TooLarge | None = None
     throttles: tuple[Throttle, ...] = ()
     directories: tuple[Directory, ...] = ()
+    writes: tuple[Write, ...] = ()
     troubles: tuple[tuple[str, str], ...] = ()
     load: Load = Load()

@@ -77,12 +77,13 @@ class Gathering:
             topics = topics_of(self._services, question.name, committed)
         known = [topic for each in topics if (topic := self._image.topic(each)) is not None]
         images = _chosen(question, known)
+        partitions = self._partitions(question, images[: found.PARTITIONS_MAX], committed)
         figures = self._load()
         return Facts(
             about=about,
             node_id=parts.node_id,
             now_ms=self._clock.wall_ms(),
-            partitions=self._partitions(question, images[: found.PARTITIONS_MAX], committed),
+            partitions=partitions,
             left_out=max(0, len(images) - found.PARTITIONS_MAX),
             missing=tuple(each for each in topics if self._image.topic(each) is None),
             topics_are_created=self._services.config["auto.create.topics.enable"],
@@ -93,6 +94,7 @@ class Gathering:
             directories=directories(parts.readiness, figures),
             troubles=troubles(parts.readiness),
             load=load_facts(figures),
+            writes=tuple(self._writes(about, partitions, group))[: found.WRITES_MAX],
         )
 
     # --- partitions -------------------------------------------------------------------------------
@@ -148,6 +150,23 @@ class Gathering:
         last_stable = replica.last_stable_offset
         start, high_watermark = replica.log_start_offset, replica.high_watermark
         return found.Log(start, replica.log_end_offset, high_watermark, last_stable)
+
+    def _writes(
+        self, about: About, partitions: Iterable[found.Partition], group: found.Group | None
+    ) -> Iterator[found.Write]:
+        """Those that hang: of all logs, or of those in question and of the group's."""
+        replicas = self._parts.replicas()
+        names = [each.name for each in partitions]
+        if group is not None and group.records is not None:
+            names.append(group.records)
+        wanted = replicas if about is About.SLOW else names
+        for number, name in enumerate(wanted, start=1):
+            replica = replicas.get(name)
+            ms = 0 if replica is None else replica.writing_ms
+            if replica is not None and ms >= found.WRITE_MS_MIN:
+                yield found.Write(name, replica.log.directory.rpartition("/")[0], ms)
+            if number % _STEP == 0:
+                let_go_of_gil()
 
     def _holder(self, image: PartitionImage) -> found.Holder | None:
         replica = self._parts.replicas().get(TopicPartition(image.topic, image.index))

@@ -27,6 +27,7 @@ from kbroker.observe.why.facts import (
     Question,
     Throttle,
     TooLarge,
+    Write,
 )
 from kbroker.types import TopicPartition
 
@@ -112,6 +113,8 @@ BREAKS: Final = (
     Break("disk-failed", "disk", "s",
           lambda facts: facts._replace(directories=(Directory("/d", "offline: it has failed"),))),
     Break("log-unusable", "2", "cpt", partition(2, lambda each: each._replace(log=None))),
+    Break("disk-hangs", "write", "cpts", lambda facts: facts._replace(
+        writes=(Write(TopicPartition("orders", 2), "/d", 7_000),))),
     Break("disk-full", "disk", "pts", lambda facts: facts._replace(directories=(FULL,))),
     Break("offset-out-of-range", "3", "c", partition(3, lambda each: each._replace(committed=9))),
     Break("transaction-open", "4", "ct", partition(4, held)),
