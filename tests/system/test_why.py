@@ -155,6 +155,20 @@ def test_a_quota_that_throttles(broker: Broker, why: Why) -> None:
     assert kinds(why(broker, "produce", "orders")) == []
 
 
+def test_a_write_that_hangs(broker: Broker, why: Why) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    broker.hang_files("/orders-1/", "write")
+    producer.produce("orders", b"x", partition=1)
+    producer.poll(0)
+    wait_until(lambda: kinds(why(broker, "slow")) == ["disk-hangs"], "it is named")
+    (cause,) = causes(why(broker, "produce", "orders"))
+    assert cause["kind"] == "disk-hangs" and "orders-1 in " in cause["what"]
+    assert kinds(why(broker, "partition", "__consumer_offsets/0")) == []
+    broker.let_files_go()
+    assert producer.flush(TIMEOUT_S) == 0
+    assert kinds(why(broker, "slow")) == []
+
+
 def test_a_directory_that_is_gone(broker: Broker, why: Why, data_dir: Path) -> None:
     elsewhere = data_dir.with_name("elsewhere")
     data_dir.rename(elsewhere)
