@@ -22,7 +22,10 @@ from tests.sanitizers import tree
 
 SUITES: Final = (
     "tests/unit/core/test_lock_order.py",
-    *(f"tests/unit/{part}" for part in ("log", "replica", "coordinator")),
+    *(
+        f"tests/unit/{part}"
+        for part in ("log", "replica", "coordinator", "net", "engine", "server")
+    ),
 )
 THREADS: Final = "tests/simulation/test_threads.py"
 SEEDS, SHORT_SEEDS = "0..600", "0..40"
