@@ -186,12 +186,12 @@ def _summarize(
         return now_ms >= ends_ms
 
     def summarized(summaries: Summaries) -> None:
-        places = {
-            TopicPartition(keys[key], key.partition)
-            for key, summary in summaries.items()
-            if _has_lag(summary)
-        }
         with call:
+            places = {
+                TopicPartition(keys[key], key.partition)
+                for key, summary in summaries.items()
+                if _has_lag(summary)
+            }
             share.latest_offsets(places, partial(came, summaries))
 
     def came(summaries: Summaries, ends: Ends) -> None:

@@ -267,6 +267,15 @@ def test_a_handler_that_cannot_be_had_is_an_answer() -> None:
     assert answer.groups[0].error_code.value == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+def test_work_of_answers_that_fails_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(summary: Summary) -> bool:
+        raise MemoryError
+
+    monkeypatch.setattr(describe_share_group_offsets, "_has_lag", fails)
+    answer = World().call(described(1, ("g", {"t": [0]})))
+    assert answer.groups[0].error_code.value == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_after_some_time_no_more_states_are_asked_for(
     monkeypatch: pytest.MonkeyPatch, leaves: bool
