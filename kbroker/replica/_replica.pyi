@@ -149,4 +149,5 @@ class Replica:
     @property
     def online(self) -> bool: ...
     @property
-    def writing_ms(self) -> int: ...
+    def writing_ms(self) -> int:
+        """For how long a write of the log has been under way; 0 if none is."""

@@ -37,9 +37,8 @@ from kbroker.replica._partition cimport (
     partition_append_as_follower, partition_apply_retention, partition_begin_epoch,
     partition_delete_records, partition_flush, partition_follow_bounds,
     partition_lock, partition_low_watermark_locked, partition_lower, partition_new,
-    partition_note_fetch, partition_read,
-    partition_readable_bytes_locked, partition_release, partition_set_high_watermark,
-    partition_set_leadership, partition_unlock)
+    partition_note_fetch, partition_read, partition_readable_bytes_locked, partition_release,
+    partition_set_high_watermark, partition_set_leadership, partition_unlock)
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.engine._results import AppendResult
@@ -47,7 +46,6 @@ from kbroker.replica import offset_lookup
 
 cdef enum:
     LATEST_PRODUCE_VERSION = 13
-    NS_PER_MS = 1000000
     LOOK_NS_MAX = 20000000        # for the lock of a log, in a look at thousands
 
 
@@ -562,7 +560,6 @@ cdef class Replica:
 
     @property
     def epochs(self):
-        """The leader epochs of its log."""
         return self.log.epochs
 
     def encode_producers(self) -> tuple:
@@ -600,6 +597,5 @@ cdef class Replica:
 
     @property
     def writing_ms(self) -> int:
-        """For how long a write of the log has been under way; 0 if none is."""
         cdef int64_t since_ns = kb_load_i64(&self.partition.log.writing_since_ns)
-        return 0 if since_ns == 0 else max(<int64_t>0, kb_now_ns() - since_ns) // NS_PER_MS
+        return 0 if since_ns == 0 else max(<int64_t>0, kb_now_ns() - since_ns) // 1000000
