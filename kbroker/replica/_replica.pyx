@@ -35,9 +35,9 @@ from kbroker.replica._partition cimport (
     FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch,
     Partition, ReplicaOffsets, partition_advance_locked, partition_append,
     partition_append_as_follower, partition_apply_retention, partition_begin_epoch,
-    partition_delete_records, partition_flush, partition_follow_bounds,
-    partition_lock, partition_low_watermark_locked, partition_lower, partition_new,
-    partition_note_fetch, partition_read, partition_readable_bytes_locked, partition_release,
+    partition_delete_records, partition_flush, partition_follow_bounds, partition_lock,
+    partition_low_watermark_locked, partition_lower, partition_new, partition_note_fetch,
+    partition_read, partition_readable_bytes_locked, partition_release,
     partition_set_high_watermark, partition_set_leadership, partition_unlock)
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -114,10 +114,9 @@ cdef class Replica:
         """Who leads, in which epoch, and how many replicas are in sync with it, itself among them.
 
         `followers` of a leader: brokers that have a replica, each with whether the high watermark
-        waits for it. `broker_epochs` are those of the brokers that are registered. A leader's
-        epoch begins at the log's end, after the write that is under way. OSError if it cannot be
-        noted. Who becomes the leader brings to the disk what is due, as the high watermark waits
-        for that, unless it may not wait for long: then `ReplicaManager.flush_due` does.
+        waits for it. `broker_epochs`: of the registered brokers. A leader's epoch begins at the
+        log's end, after the write that is under way. OSError: it cannot be noted. A new leader
+        flushes first, as the high watermark waits for that, or leaves it to `flush_due`.
 
         With `wait_ns` the log is waited for so long at most. False: it did not come, and this is to
         be said again; who is to lead in another epoch appends nothing until then.
