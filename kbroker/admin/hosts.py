@@ -19,7 +19,7 @@ from functools import cache
 def is_allowed(local_address: str, host: str | None) -> bool:
     """`local_address`: where the connection came to; `host`: the header, None if there is none,
     as before HTTP/1.1."""
-    if host is None or not _is_loopback(local_address):
+    if host is None or not is_loopback(local_address):
         return True
     name = _without_port(host).lower().rstrip(".")
     return (
@@ -42,7 +42,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -130,6 +130,13 @@ def test_why() -> None:
     assert broker.asked == [Question(About.PARTITION, "a/b", 3)]
 
 
+def test_only_the_broker_s_machine_may_ask_why() -> None:
+    broker = FakeBroker()
+    for server in ("10.0.0.7", "2001:db8::1"):
+        assert get(broker, "/why?slow", server=server, host="broker-1.example").status == 403
+    assert get(broker, "/why?slow", server="::1", host="localhost").status == 200
+
+
 def test_no_question_is_refused_in_one_line() -> None:
     broker = FakeBroker()
     for query in ("", "?consumer", "?slow&b=%0a%1b[2J", "?produce=a&principal=%1b"):
