@@ -173,11 +173,6 @@ ASIDE_BYTES_MAX: Final = 64 * 1024 * 1024
 # answered at once.
 PARKED_BYTES_MAX: Final = 256 * 1024 * 1024
 
-# Memory of the large requests that handlers have read and not handled yet, all together. Full: the
-# next one waits on its handler. Smaller ones are not counted.
-DECODED_BYTES_MAX: Final = 512 * 1024 * 1024
-DECODED_SMALL_BYTES_MAX: Final = 4 * 1024 * 1024
-
 # --- Compressed records ---------------------------------------------------------------------------
 
 # The size that a produced batch may unpack to: so many times its own, and this much in any case.
@@ -375,7 +370,6 @@ _RELATIONS: Final = {
     "a byte counts listeners, and versions": max(LISTENERS_MAX, API_VERSIONS_MAX) <= 127,
     "a piece is part of a batch that may be unpacked": UNPACKED_PIECE_BYTES <= UNPACKED_BYTES_MIN,
     "one request leaves room for others to repack": REPACKED_BYTES_MIN < REPACKED_BYTES_MAX,
-    "small requests are smaller than all of them": DECODED_SMALL_BYTES_MAX < DECODED_BYTES_MAX,
     "a batch that is repacked was unpacked": REPACKED_RATIO_MAX <= UNPACKED_RATIO_MAX,
     "a partition's producers fit into an answer": PRODUCERS_MAX <= DESCRIBED_PRODUCERS_MAX,
     "all settings fit into an image": SETTINGS_BYTES_MAX < IMAGE_BYTES_MAX,

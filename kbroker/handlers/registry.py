@@ -48,7 +48,6 @@ from kbroker.handlers import (
 from kbroker.handlers.api_versions import ApiVersions, Listed
 from kbroker.handlers.authorization import authorize
 from kbroker.handlers.call import Call, Shape, Table
-from kbroker.handlers.decoded_memory import room_for
 from kbroker.handlers.envelope import Forwarded
 from kbroker.handlers.forwarding import (
     always,
@@ -124,8 +123,7 @@ class Api(NamedTuple):
     call: HandleCall | None = None
     shape: Shape | None = None
     for_controller: ForController | None = None  # None: any broker does it
-    # The memory that a decoded request takes, at most, for each byte of its body, in bytes: large
-    # ones wait for room (`decoded_memory.py`).
+    # The memory that a decoded request takes, at most, for each byte of its body, in bytes.
     memory_factor: int = _TEXTS
     # The versions of an API between brokers; those of the others are in `SERVED`.
     between_brokers: VersionRange | None = None
@@ -245,11 +243,6 @@ def _is_served(services: Services, request: ColdRequest, api: Api) -> bool:
 
 
 def _call(services: Services, request: ColdRequest, api: Api, handle: HandleCall) -> None:
-    with room_for(request, api.memory_factor):
-        _read(services, request, api, handle)
-
-
-def _read(services: Services, request: ColdRequest, api: Api, handle: HandleCall) -> None:
     call: Call[Any] = Call(request, api.table, api.shape)
     with call:
         if api.protocol is not None and not is_served(services, api.protocol):

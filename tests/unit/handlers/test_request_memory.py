@@ -1,27 +1,21 @@
-"""The memory that the registry's row says a decoded request takes, against what it takes; and the
-room that a large one waits for."""
+"""The memory that the registry's row says a decoded request takes, against what it takes."""
 
 from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
 
-from kbroker import limits
-from kbroker.errors import ErrorCode
-from kbroker.handlers import decoded_memory, envelope
+from kbroker.handlers import envelope
 from kbroker.handlers.call import Call
-from kbroker.handlers.registry import REGISTRY, Api, Registry
-from kbroker.protocol import messages
+from kbroker.handlers.registry import REGISTRY, Api
 from kbroker.protocol._messages import Kind
 from kbroker.protocol.messages.table import Record
 from kbroker.security.session import ANONYMOUS, Session
 from kbroker.types import ApiKey
-from tests.unit.handlers.support import FakeBroker, FakeRequest
-from tests.unit.handlers.test_envelope import a_broker
+from tests.unit.handlers.support import FakeRequest
 
 ITEMS: Final = 1_000
 # A body with fewer bytes is all object and no item.
@@ -117,61 +111,3 @@ def test_an_envelope_takes_the_memory_of_the_request_inside() -> None:
         for version, body in bodies(api)
     )
     assert most <= ENVELOPE.memory_factor <= most * 2
-
-
-class Room:
-    """In place of the budget."""
-
-    def __init__(self) -> None:
-        self.held_bytes: list[int] = []
-        self.holds = 0
-
-    @contextmanager
-    def held(self, wanted_bytes: int) -> Iterator[int]:
-        assert not self.holds, "it waits for itself"
-        self.held_bytes.append(wanted_bytes)
-        self.holds += 1
-        try:
-            yield wanted_bytes
-        finally:
-            self.holds -= 1
-
-
-@pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> Room:
-    room = Room()
-    monkeypatch.setattr(decoded_memory, "DECODED", room)
-    monkeypatch.setattr(limits, "DECODED_SMALL_BYTES_MAX", 1_000)
-    return room
-
-
-def test_a_large_request_holds_room_until_it_is_handled(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = FakeBroker()
-    key = ApiKey.DESCRIBE_GROUPS
-    api = REGISTRY.get(key)
-    assert api is not None
-    for count, holds in ((1, 0), (50, 1)):
-        asked = messages.describe_groups.Request(groups=["group"] * count).encode(5)
-
-        def handle(services: Any, call: Any, holds: int = holds) -> None:
-            assert room.holds == holds
-            call.fail(ErrorCode.NOT_COORDINATOR)
-
-        request = FakeRequest(key, 5, asked)
-        Registry([api._replace(call=handle)]).dispatch(broker.services, request)
-        assert request.answer
-    assert room.held_bytes == [api.memory_factor * len(asked)]
-    broker.send(key, 5, b"\xff" * 200)  # it cannot be read
-    assert len(room.held_bytes) == 2 and not room.holds
-
-
-def test_an_envelope_holds_room_for_the_request_inside(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "DECODED_SMALL_BYTES_MAX", 0)
-    body = messages.unregister_broker.Request(broker_id=99).encode(0)
-    sealed = envelope.sealed(FakeRequest(ApiKey.UNREGISTER_BROKER, 0, body), SESSION)
-    assert a_broker(active=True).send(ApiKey.ENVELOPE, envelope.VERSION, sealed).answer
-    assert room.held_bytes == [ENVELOPE.memory_factor * len(sealed)]
