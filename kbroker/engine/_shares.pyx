@@ -186,17 +186,11 @@ cdef class HotShares:
             done(ErrorCode.NONE)
 
     def has_left(self, WrappedRequest request not None):
-        cdef ParkedTable* table = &self.hot.context.parked
-        cdef Channel* channel
-        cdef int how
         if request.node == NULL:
             raise InvariantError("the request has been answered; its connection may be gone")
-        channel = request.node.channel
-        with nogil:
-            lock_ranked(&table.lock, RANK_QUEUE)
-            how = channel.left
-            unlock_ranked(&table.lock, RANK_QUEUE)
-        return how != 0
+        # With the GIL, so that no other thread answers it meanwhile; without the lock under which
+        # the Processor changes it, since a byte is whole.
+        return request.node.channel.left != 0
 
     def call_soon(self, done not None):
         cdef HotPath hot = self.hot
