@@ -169,6 +169,22 @@ def test_a_write_that_hangs(broker: Broker, why: Why) -> None:
     assert kinds(why(broker, "slow")) == []
 
 
+def test_a_write_of_groups_that_hangs(broker: Broker, why: Why) -> None:
+    """The coordinator holds the group's lock meanwhile, which nothing else waits for."""
+    reads = consumer(broker, "held")
+    reads.subscribe(["orders"])
+    wait_until(lambda: reads.poll(0.1) is not None or reads.assignment(), "it is assigned")
+    broker.hang_files("/__consumer_offsets-", "write")
+    places = [confluent_kafka.TopicPartition("orders", 0, 1)]
+    reads.commit(offsets=places, asynchronous=True)
+    wait_until(lambda: "disk-hangs" in kinds(why(broker, "slow")), "it is named")
+    assert kinds(why(broker, "consumer", "held")) == ["disk-hangs"]
+    broker.let_files_go()
+    wait_until(lambda: kinds(why(broker, "slow")) == [], "it has ended")
+    assert "disk-hangs" not in kinds(why(broker, "consumer", "held"))
+    reads.close()
+
+
 def test_a_directory_that_is_gone(broker: Broker, why: Why, data_dir: Path) -> None:
     elsewhere = data_dir.with_name("elsewhere")
     data_dir.rename(elsewhere)

@@ -85,6 +85,8 @@ def _no_group(facts: Facts) -> Iterator[Cause]:
     group = facts.group
     if group is None or group.state or group.trouble:
         return
+    if any(each.name == group.records for each in facts.writes):
+        return  # so nothing is known of it
     if group.records is None or group.coordinator == facts.node_id:
         yield Cause(
             "no-group",

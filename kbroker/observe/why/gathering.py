@@ -20,7 +20,7 @@ from kbroker.errors import InvariantError
 from kbroker.metadata.image import NO_LEADER
 from kbroker.observe.why import facts as found
 from kbroker.observe.why.facts import About, Facts, Question
-from kbroker.observe.why.groups import group_facts, topics_of
+from kbroker.observe.why.groups import group_facts, topics_of, with_members
 from kbroker.observe.why.load import directories, load_facts, troubles
 from kbroker.observe.why.rights import denials
 from kbroker.quota.entities import CLIENT_QUOTAS
@@ -72,9 +72,12 @@ class Gathering:
         group = committed = None
         topics = [question.name] if about in (About.PRODUCE, About.PARTITION) else []
         if about is About.CONSUMER:
-            group = group_facts(self._services, parts.groups, self._image, question.name)
-            committed = self._committed(question.name)
-            topics = topics_of(self._services, question.name, committed)
+            group = group_facts(self._services, self._image, question.name)
+            # While its records are being written the coordinator has the lock of the group.
+            if not any(self._writes(about, (), group)):
+                group = with_members(self._services, parts.groups, group)
+                committed = self._committed(question.name)
+                topics = topics_of(self._services, question.name, committed)
         known = [topic for each in topics if (topic := self._image.topic(each)) is not None]
         images = _chosen(question, known)
         partitions = self._partitions(question, images[: found.PARTITIONS_MAX], committed)

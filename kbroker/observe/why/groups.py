@@ -26,13 +26,19 @@ if TYPE_CHECKING:
 _CONSUMER: Final = "consumer"
 
 
-def group_facts(services: Services, groups: Groups, image: ClusterImage, name: str) -> Group:
+def group_facts(services: Services, image: ClusterImage, name: str) -> Group:
+    """Where its records are; takes no lock."""
     topic = image.topic(OFFSETS_TOPIC)
     if topic is None or not topic.partitions:
         return Group(name)
     records = topic.partitions[partition_for(name, len(topic.partitions))]
-    facts = Group(name, TopicPartition(OFFSETS_TOPIC, records.index), records.leader)
-    if records.leader != services.node_id:
+    return Group(name, TopicPartition(OFFSETS_TOPIC, records.index), records.leader)
+
+
+def with_members(services: Services, groups: Groups, facts: Group) -> Group:
+    """What its coordinator knows of it, if that is this broker."""
+    name = facts.name
+    if facts.records is None or facts.coordinator != services.node_id:
         return facts
     code = groups.coordinator.state_of(name)
     group = groups.coordinator.find(name)
