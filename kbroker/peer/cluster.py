@@ -111,16 +111,19 @@ class Cluster:
             if address in self._links and self._links[address].usable:
                 return address
         reasons: list[str] = []
+        refused: KafkaError | None = None
         for address in candidates:
             try:
                 self.link(address)
             except KafkaError as error:
                 if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
-                    raise  # the others would be sent the same
+                    refused = refused or error
                 reasons.append(error.message)
             else:
                 self._was_connected = True
                 return address
+        if refused is not None:
+            raise refused
         why = "; ".join(dict.fromkeys(reasons))
         if self._was_connected:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, why)
