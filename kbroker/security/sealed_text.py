@@ -157,6 +157,8 @@ def _crypt(key: bytes, vector: bytes, data: bytes, *, encrypts: bool) -> bytes:
     room = ctypes.create_string_buffer(len(data) + _BLOCK_BYTES)
     length, rest = ctypes.c_int(0), ctypes.c_int(0)
     context = library.EVP_CIPHER_CTX_new()
+    if not context:
+        raise NotOpened("there is no memory to encrypt or decrypt it")
     try:
         if (
             library.EVP_CipherInit_ex(context, cipher, None, key, vector, int(encrypts)) != 1

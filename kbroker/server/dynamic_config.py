@@ -17,7 +17,7 @@ any thread. No lock: the configuration is replaced by one reference.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kbroker.config import TopicConfig, dynamic
@@ -166,14 +166,22 @@ class DynamicConfig:
 
     # --- the controller's rules -------------------------------------------------------------------
 
-    def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+    def check(
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str],
+        given: Collection[str] = (),
+    ) -> None:
         """Raises KafkaError if a resource may not have these settings."""
         if resource.kind is ConfigKind.GROUP:
             dynamic.check_group(self.config, configs)
         elif resource.kind is ConfigKind.CLIENT_METRICS:
             dynamic.check_client_metrics(configs)
         else:
-            configs, _ = self._sealed.opened(configs)
+            # What came with the change is meant as it came, and costs no decryption.
+            stored = {name: text for name, text in configs.items() if name not in given}
+            opened, _ = self._sealed.opened(stored)
+            configs = {**opened, **{name: configs[name] for name in given if name in configs}}
             source = dynamic.THIS_BROKER if resource.name else dynamic.EVERY_BROKER
             config = dynamic.check_broker(self.config, source, configs)
             if resource in (self._own, self._every):

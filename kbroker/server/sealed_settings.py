@@ -42,17 +42,17 @@ class SealedSettings:
         return after
 
     def _is_same(self, held: str, text: str) -> bool:
-        from kbroker.security.sealed_text import NotOpened, is_sealed
+        from kbroker.security.sealed_text import NotOpened, is_sealed, opened
 
         if not is_sealed(held):
             return held == text and not self._secret
-        try:
-            return self._opened(held) == text
+        try:  # one of the old secret is encrypted again
+            return opened(self._secret, held) == text
         except (NotOpened, ConfigError):
             return False
 
     def _sealed(self, name: str, text: str) -> str:
-        from kbroker.security.sealed_text import seal
+        from kbroker.security.sealed_text import NotOpened, seal
 
         if not self._secret and find_broker_key(name) is None:
             return text
@@ -64,7 +64,7 @@ class SealedSettings:
             )
         try:
             return seal(self._secret, text)
-        except (ConfigError, ValueError) as error:
+        except (ConfigError, NotOpened, ValueError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: {error}") from None
 
     def opened(self, values: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:

@@ -15,7 +15,7 @@ On the controller's thread only; no lock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -65,9 +65,14 @@ ResourcesCallback = Callable[[ResourceResults], None]
 class ConfigRules(Protocol):
     """What may be set."""
 
-    def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
-        """Raises KafkaError if a resource may not have these settings: some as `stored` gave them,
-        those of a change as they came."""
+    def check(
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str],
+        given: Collection[str] = (),
+    ) -> None:
+        """Raises KafkaError if a resource may not have these settings: those that are `given` with
+        a change as they came, the others as `stored` gave them."""
         ...
 
     def stored(
@@ -86,7 +91,12 @@ class ConfigRules(Protocol):
 class NoSettings:
     """The rules where nothing has settings of its own: for tests of everything else."""
 
-    def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+    def check(
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str],
+        given: Collection[str] = (),
+    ) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "there is nothing that can be set")
 
     def stored(
@@ -116,7 +126,7 @@ def plan_change(
         if configs:
             check_config_bytes(configs)
         records.config_path(change.resource)
-        rules.check(change.resource, configs)
+        rules.check(change.resource, configs, change.set.keys())
         if change.set:
             configs.update(rules.stored(change.resource, before, change.set))
             check_config_bytes(configs)

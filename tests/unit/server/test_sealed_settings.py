@@ -72,6 +72,17 @@ def test_an_encrypted_text_counts_when_another_setting_changes() -> None:
         planned(held, stored, {JAAS: f'{PLAIN} user_b="y";'})
 
 
+def test_a_given_text_is_judged_as_it_is_stored() -> None:
+    """Also one that looks encrypted: by what it is, not by what it would be decrypted."""
+    held = started("a-secret", "", *WITH_SASL)
+    sealed = planned(held, {}, {JAAS: f'{PLAIN} username="b" password="y" user_b="y";'})
+    for before in ({}, sealed):
+        with pytest.raises(KafkaError):
+            planned(held, before, {JAAS: sealed[JAAS]})
+    foreign = planned(started("other"), {}, {KEY: "geheim"})[KEY]
+    assert after(held, planned(held, {}, {KEY: foreign}))[KEY] == foreign
+
+
 def test_settings_that_are_not_known_may_be_passwords() -> None:
     wanted = {"ssl.key.pasword": "geheim"}
     assert planned(started(), {}, wanted) == wanted
@@ -110,8 +121,9 @@ def test_a_secret_that_is_replaced_is_read_until_the_passwords_are_set_again() -
     stored = planned(started("first"), {}, {KEY: "geheim"})
     held = started("second", "first")
     assert after(held, stored)[KEY] == "geheim"
-    newer = planned(held, stored, {KEY: "other"})
-    assert after(started("second"), newer)[KEY] == "other"
+    for text in ("geheim", "other"):  # also where it is the same as before
+        newer = planned(held, stored, {KEY: text})
+        assert after(started("second"), newer)[KEY] == text
 
 
 @pytest.mark.parametrize("secret", ["", "another"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,12 @@ OWN = ConfigResource(ConfigKind.BROKER, "3")
 class Anything(NoSettings):
     """Rules that let everything be set."""
 
-    def check(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+    def check(
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str],
+        given: Collection[str] = (),
+    ) -> None:
         pass
 
     def edit_list(
