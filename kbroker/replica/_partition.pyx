@@ -125,8 +125,8 @@ cdef int partition_begin_epoch(
     return 1
 
 
-cdef int16_t _move_last_stable_locked(Partition* partition) noexcept nogil:
-    # To the high watermark, or before it to where a transaction holds it.
+cdef void _move_last_stable_locked(Partition* partition) noexcept nogil:
+    # To the high watermark, or to where a transaction holds it; again if that cannot be read.
     cdef Bound bound = partition.high_watermark
     cdef int16_t error = NO_ERROR
     if partition.log.producers.first_transaction != NULL:
@@ -134,11 +134,10 @@ cdef int16_t _move_last_stable_locked(Partition* partition) noexcept nogil:
     partition.last_stable_is_late = error != NO_ERROR
     if error != NO_ERROR and (
             partition.log.log_start_offset <= partition.last_stable.offset <= bound.offset):
-        return error              # it stays, for no byte is known to which it may go
+        return                    # it stays, for no byte is known to which it may go
     partition.last_stable.segment_base = bound.segment_base
     partition.last_stable.position = bound.position
     kb_store_i64(&partition.last_stable.offset, bound.offset)
-    return error
 
 
 cdef void _move_start_locked(Partition* partition, int64_t offset) noexcept nogil:
@@ -160,7 +159,8 @@ cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) n
     partition.high_watermark.segment_base = bound.segment_base
     partition.high_watermark.position = bound.position
     kb_store_i64(&partition.high_watermark.offset, bound.offset)
-    return _move_last_stable_locked(partition)
+    _move_last_stable_locked(partition)
+    return NO_ERROR
 
 
 cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil:
@@ -294,7 +294,7 @@ cdef int16_t partition_follow_bounds(
         if reached > partition.high_watermark.offset:
             error = _move_high_watermark_locked(partition, reached)
         elif partition.last_stable_is_late:
-            error = _move_last_stable_locked(partition)
+            _move_last_stable_locked(partition)
         log_start_offset = min(log_start_offset, partition.high_watermark.offset)
         if log_start_offset > log.log_start_offset:
             _move_start_locked(partition, log_start_offset)

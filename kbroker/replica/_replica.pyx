@@ -174,8 +174,10 @@ cdef class Replica:
 
     def truncate_to(self, int64_t offset) -> None:
         """Cuts the log as `PartitionLog.truncate_to`; the high watermark is not beyond its end."""
+        cdef bint cuts = offset < self.log_end_offset
         self.log.truncate_to(offset, self._falls_to)
-        self._falls_to(0, was_cut=True)
+        if cuts:
+            self._falls_to(0, was_cut=True)
 
     def begin_again(self, int64_t offset) -> None:
         """Empties the log, which goes on at an offset, as `PartitionLog.begin_again`."""
@@ -200,8 +202,7 @@ cdef class Replica:
 
         A batch that is cut off at the end of `data` is left out. Batches before a fault are
         appended. KafkaError: 2 damage, 1 offsets that the log has, 6, 74 and 75 for another leader
-        or epoch, 56 the disk; OSError where a new leader epoch cannot be written down.
-        """
+        or epoch, 56 the disk; OSError where a new leader epoch cannot be written down."""
         cdef const uint8_t* bytes_at = &data[0] if data.shape[0] else NULL
         cdef int64_t at = 0, length = data.shape[0]
         cdef Followed found
@@ -238,10 +239,9 @@ cdef class Replica:
     ) -> None:
         """A follower has fetched from an offset, so it has all below; the high watermark follows.
 
-        KafkaError, and then nothing of the fetch is noted: 6 where this broker does not lead, for
-        an older start of the follower, or a newer one of a follower in sync; 74 and 75 for another
-        leader epoch; 6 or 75 for a broker without a replica; 1 where the log has no such offset.
-        """
+        KafkaError, and nothing is noted: 6 where this broker does not lead, for an older start of
+        the follower, or a newer one of a follower in sync; 74 and 75 for another leader epoch; 6
+        or 75 for a broker without a replica; 1 where the log has no such offset."""
         cdef NotedFetch fetch
         cdef int16_t error
         fetch.broker_id = broker_id
