@@ -64,7 +64,10 @@ class MetadataPublisher:
             for node_id, broker in sorted(image.brokers.items())
         ]
         self._table.show([_row(topic) for topic in fresh], removed, brokers, image.cluster_id)
-        self.changed(fresh, removed)
+        try:
+            self.changed(fresh, removed)
+        except Exception:
+            logger.exception("what is wrong with partitions is not known until they change again")
 
 
 def _looks_new(known: TopicImage | None, topic: TopicImage) -> bool:
