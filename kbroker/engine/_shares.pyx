@@ -28,7 +28,7 @@ from kbroker.engine.waiting._parked cimport (
 from kbroker.engine.worker._answers cimport worker_hand_over
 from kbroker.engine.worker._context cimport (
     WAITS_FOR_BYTES, HotWorker, ParkedRequest, ParkedTable, WaiterKind)
-from kbroker.errors import ErrorCode, InvariantError
+from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.log.engine._types cimport Batch
 from kbroker.net._types cimport Channel
 from kbroker.net._wrapped_request cimport WrappedRequest
@@ -165,23 +165,25 @@ cdef class HotShares:
         channel = request.node.channel
         with hot.own_lock:
             parked = self._parked(0, FOR_EVER_MS, done)
-            if parked != NULL:
-                parked.outlasts_requests = not sends_no_more
-                with nogil:
-                    lock_ranked(&table.lock, RANK_QUEUE)
-                    # While this request is with a handler it has not left with all.
-                    lives = channel.left == 0 or not sends_no_more
-                    if lives:
-                        linked_insert(
-                            &channel.parked, NULL, parked, &parked.previous_here, NULL,
-                            "a channel's sessions: nothing is before the first")
-                    unlock_ranked(&table.lock, RANK_QUEUE)
+            if parked == NULL:
+                raise KafkaError(
+                    ErrorCode.SHARE_SESSION_LIMIT_REACHED, "no room for one more waiting request")
+            parked.outlasts_requests = not sends_no_more
+            with nogil:
+                lock_ranked(&table.lock, RANK_QUEUE)
+                # While this request is with a handler it has not left with all.
+                lives = channel.left == 0 or not sends_no_more
+                if lives:
+                    linked_insert(
+                        &channel.parked, NULL, parked, &parked.previous_here, NULL,
+                        "a channel's sessions: nothing is before the first")
+                unlock_ranked(&table.lock, RANK_QUEUE)
+            if not lives:
+                self._forget(parked)
+            with nogil:
+                parked_drop(parked)
                 if not lives:
-                    self._forget(parked)
-                with nogil:
                     parked_drop(parked)
-                    if not lives:
-                        parked_drop(parked)
         if not lives:
             done(ErrorCode.NONE)
 

@@ -40,17 +40,18 @@ class ShareService(NamedTuple):
         """For a request that was not answered yet. KafkaError: there are too many."""
         connection: Final = request.connection_id
         opened = self.sessions.open(group_id, member_id, connection)
-        if opened.evicted is not None:
-            self._ended(opened.evicted)
-        if opened.replaced is not None:
-            _answer(opened.replaced)
-        if opened.is_first:
-            try:
+        try:
+            if opened.is_first:
                 self.await_end(request, False, lambda _: self._connection_ended(connection))
                 self.await_end(request, True, lambda _: self._sends_no_more(connection))
-            except BaseException:
-                self._connection_ended(connection)
-                raise
+        except BaseException:
+            self._connection_ended(connection)
+            raise
+        finally:  # last, so that nothing that fails here leaves a session without an end
+            if opened.replaced is not None:
+                _answer(opened.replaced)
+            if opened.evicted is not None:
+                self._ended(opened.evicted)
         return opened.session
 
     def end_session(self, session: ShareSession) -> None:
