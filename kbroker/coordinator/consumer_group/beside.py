@@ -41,7 +41,8 @@ class Beside:
                     self.thread.start()
                 except Exception as error:  # the system has no thread to spare, or no memory
                     self.thread.failures.note("its start", error)
-                    return False
+                    if not self.thread.is_alive():  # else the memory was short after the start
+                        return False
                 self._started = True
             self._jobs.append(job)
             self._changed.notify()
