@@ -42,7 +42,7 @@ class Confirmed:
         if asked.epoch == JOINS_EPOCH:
             return None
         since_ms = self._waits_since_ms.get(asked.member_id, now_ms)
-        if now_ms - since_ms >= timeout_ms > 0:
+        if now_ms - since_ms >= max(0, timeout_ms):
             return None
         return self._said_by(asked, current)
 

@@ -97,6 +97,17 @@ def test_a_silent_member_is_waited_for_as_long_as_a_rebalance_may_take(world: Wo
     assert sent_to(a) == FOUR
 
 
+def test_a_member_that_gives_a_rebalance_no_time_is_not_waited_for(world: World) -> None:
+    a, b = world.client("a"), world.client("b")
+    a.rebalance_ms = 0
+    a.join()
+    assert a.settle() == FOUR
+    world.create(topic_of("t", 8))
+    sent_to(a)
+    b.join()
+    assert sent_to(a) == FOUR
+
+
 def test_the_tasks_of_a_member_at_the_load_of_its_group_count(world: World) -> None:
     """A member that had no request under way does not say what it owns."""
     a, b = settled(world), world.client("b")

@@ -91,6 +91,7 @@ class Client:
         self.process_id = process_id or member_id
         self.endpoint: Endpoint | None = None
         self.epoch = 0
+        self.rebalance_ms = REBALANCE_MS
         self.owned = EMPTY
         self.statuses: list[int] = []
 
@@ -100,7 +101,7 @@ class Client:
 
     def joins(self, topology: TopologyImage = SIMPLE) -> HeartbeatAsked:
         return HeartbeatAsked(
-            GROUP, self.member_id, 0, -1, None, REBALANCE_MS, topology, EMPTY, self.process_id,
+            GROUP, self.member_id, 0, -1, None, self.rebalance_ms, topology, EMPTY, self.process_id,
             self.endpoint, (), client_id="client", client_host="/host",
         )  # fmt: skip
 
