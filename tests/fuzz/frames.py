@@ -31,6 +31,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -55,6 +56,7 @@ PROGRESS_S: Final = 10.0
 BEFORE_LOGIN: Final = {
     int(api) for api in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 }
+ROUNDS: Final = 4
 STRANGERS_SHARE: Final = 10  # each frame of theirs costs a connection
 TIDY_S: Final = 2.0
 T = TypeVar("T")
@@ -266,12 +268,13 @@ class Run:
         result.files_before = process_facts.open_files(self.pid)
         self._started = time.monotonic()
         blocks = max(1, self.frames // BLOCK)
-        half = (blocks + 1) // 2 if self.judged else blocks
-        # Twice, so that a slow moment of the machine does not fall between all of the two kinds.
-        for first, end in ((0, half), (half, blocks))[: 2 if half < blocks else 1]:
+        # In rounds, so that a slow moment of the machine does not part the two kinds.
+        rounds = min(ROUNDS, blocks) if self.judged else 1
+        ends = [blocks * number // rounds for number in range(rounds + 1)]
+        for first, end in pairwise(ends):
             self._hostile(workers, result, first, end)
             if self.judged:
-                self._compared(workers, result, last=end == blocks)
+                self._compared(workers, result, rounds, last=end == blocks)
         for stranger in self.way.short_of():
             self._strange(workers, result, stranger)
         neighbour.stop()
@@ -312,8 +315,10 @@ class Run:
         answered = {key for key, _ in tally.answers} - BEFORE_LOGIN
         result.failures += [f"a stranger was answered: API {key}" for key in sorted(answered)]
 
-    def _compared(self, workers: Workers, result: report.Result, *, last: bool) -> None:
-        """As many sound frames, for half of the time."""
+    def _compared(
+        self, workers: Workers, result: report.Result, rounds: int, *, last: bool
+    ) -> None:
+        """As many sound frames, for a round's part of the time."""
         resident = process_facts.resident_bytes(self.pid)
         result.resident_warm = result.resident_warm or resident
         if last:
@@ -321,7 +326,7 @@ class Run:
                 lambda: process_facts.resident_bytes(self.pid), int, result.resident_warm
             )
         rate = result.rates[report.HOSTILE] / self.workers
-        seconds = self.compared_s / 2
+        seconds = self.compared_s / rounds
         self._sound(workers, result, report.COMPARED, rate, seconds=seconds, kinds=True)
 
     def _warms(self, result: report.Result, now: float) -> None:
