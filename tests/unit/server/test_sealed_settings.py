@@ -73,7 +73,7 @@ def test_an_encrypted_text_counts_when_another_setting_changes() -> None:
 
 
 def test_a_given_text_is_judged_as_it_is_stored() -> None:
-    """Also one that looks encrypted: by what it is, not by what it would be decrypted."""
+    """Also one that looks encrypted."""
     held = started("a-secret", "", *WITH_SASL)
     sealed = planned(held, {}, {JAAS: f'{PLAIN} username="b" password="y" user_b="y";'})
     for before in ({}, sealed):
