@@ -178,7 +178,7 @@ class DynamicConfig:
         elif resource.kind is ConfigKind.CLIENT_METRICS:
             dynamic.check_client_metrics(configs)
         else:
-            # What came with the change is meant as it came, and costs no decryption.
+            # Texts that came with the change are judged as they came, and not decrypted.
             stored = {name: text for name, text in configs.items() if name not in given}
             opened, _ = self._sealed.opened(stored)
             configs = {**opened, **{name: configs[name] for name in given if name in configs}}
