@@ -38,6 +38,7 @@ LEVELS: Final[tuple[tuple[str, ...], ...]] = (
     ("handlers",),
     ("cluster",),
     ("observe",),
+    ("console",),
     ("server", "admin"),
     ("backup",),
     ("cli",),
