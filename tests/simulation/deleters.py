@@ -50,10 +50,13 @@ class Deleter(Client):
         )
 
     def _serve(self, name: TopicPartition, offset: int, running: Running, answer: Answer) -> None:
+        before = self._cluster.safety.registered(running)
+
         def done(answered: bytes) -> None:
             response = decode_delete_records(Reader(answered, flexible=True), VERSION)[name]
             if response.error is ErrorCode.NONE:
-                self._cluster.safety.deleted(running, name, max(offset, response.low_watermark))
+                start = max(offset, response.low_watermark)
+                self._cluster.safety.deleted(running, name, start, before)
             elif response.error not in _EXPECTED:
                 detail = f"broker {running.node_id} answers {response.error.name}"
                 self._cluster.safety.fail("a broker that deletes nothing gives a reason", detail)

@@ -20,7 +20,7 @@ kept, and raised after the step.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -405,17 +405,26 @@ class Safety:
             detail = f"{view.log_start} to {partition.deleted_to} are back at {view.node_id}"
             self.fail("deleted records do not come back", detail, partition)
 
-    def deleted(self, running: Running, name: TopicPartition, start: int) -> None:
-        """A broker answers that the logs of all live replicas begin there."""
+    def registered(self, running: Running) -> dict[int, int]:
+        """The epochs of the brokers that its replicas know: the image may not be published yet."""
+        return dict(running._replication._in_sync._broker_epochs)
+
+    def deleted(
+        self, running: Running, name: TopicPartition, start: int, before: Mapping[int, int]
+    ) -> None:
+        """A broker answers that the logs of all live replicas begin there. `before`: those that
+        were registered when the request came; one that registers during it need not have been
+        waited for, since the low watermark may have been read earlier."""
         self.look()
         partition, state = self.partition(name), running.states[name]
-        # The epochs that its replicas have: the image with them may not be published yet.
-        epochs = running._replication._in_sync._broker_epochs
+        now = self.registered(running)
         partition.deleted_to = max(partition.deleted_to, start)
         partition.deleted_in = max(partition.deleted_in, state.leader_epoch)
         for node_id, broker in self._cluster.brokers.items():
             there, view = broker.running, partition.views.get(node_id)
-            if there is None or epochs.get(node_id) != there.controller.broker_epoch:
+            epoch = now.get(node_id)
+            is_live = there is not None and epoch == there.controller.broker_epoch
+            if not is_live or before.get(node_id) != epoch:
                 partition.undeleted.add(node_id)  # be it that it has no log yet
             elif view is not None and view.is_known_in(state) and view.log_start < start:
                 detail = f"to {start}, and the log at broker {node_id} begins at {view.log_start}"

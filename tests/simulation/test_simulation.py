@@ -119,7 +119,8 @@ def test_a_broker_that_is_away_before_it_has_a_log_deletes_nothing(tmp_path: Pat
     cluster.take_away(2)
     cluster.take_away(3)
     del partition.views[2]
-    cluster.safety.deleted(cluster.running(1), name, 0)
+    leader = cluster.running(1)
+    cluster.safety.deleted(leader, name, 0, cluster.safety.registered(leader))
     cluster.close()
     assert partition.undeleted == {2, 3}
 
