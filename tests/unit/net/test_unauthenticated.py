@@ -132,7 +132,7 @@ def test_their_bytes_are_bounded_together(make_rig: MakeRig) -> None:
         client.reset()
     eventually(lambda: rig.total("connections") == 1)
     last = silent(rig, 1)[0]  # what they had is given back
-    last.socket.sendall(WHOLE.to_bytes(4, "big") + bytes(2 * PART))
+    last.socket.sendall(WHOLE.to_bytes(4, "big") + bytes(PART))
     quick.send(cold_frame(b"x", 1))
     assert quick.receive_cold() == (1, b"x")
     assert rig.total("connections") == 2
