@@ -27,6 +27,8 @@ from tests.parity.talk import Talk
 from tests.support.alone import slowness
 from tests.support.servers import assert_nothing_unexpected
 
+pytestmark = pytest.mark.alone
+
 ROUNDS = 3
 
 
@@ -45,7 +47,6 @@ def by_kib(cost: Cost) -> float:
     return -cost.cpu_ms / cost.kib
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_the_dearest_frames(broker: Broker) -> None:
     host, _, port = broker.bootstrap.rpartition(":")
@@ -70,7 +71,6 @@ def test_the_dearest_frames(broker: Broker) -> None:
     assert not meter.failures
 
 
-@pytest.mark.alone
 def test_answers_that_are_not_read(broker: Broker) -> None:
     """Of all connections together, whatever each has asked for: without a bound it is 190 MB."""
     host, _, port = broker.bootstrap.rpartition(":")

@@ -17,6 +17,8 @@ from tests.fuzz.target import OVERRIDES
 from tests.fuzz.test_frames import SEED, address_of
 from tests.support.servers import assert_nothing_unexpected
 
+pytestmark = pytest.mark.alone
+
 FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "40000"))
 COMPARED_S = 10.0  # 2,000 produces of the neighbour's
 # The run waits until no file of a deleted topic is open; the default is a minute, in which nothing
@@ -25,7 +27,6 @@ FILES_GO_SOON = {"log.segment.delete.delay.ms": 1_000}
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_a_run_of_hostile_frames() -> None:
     options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2, compared_s=COMPARED_S)

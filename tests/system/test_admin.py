@@ -15,7 +15,6 @@ import pytest
 from kbroker.testing.plain import PlainBroker as Broker
 from lab.ports import free_port
 from tests.clients.adapters import Confluent, Record
-from tests.support.alone import delay
 from tests.system import process_facts
 from tests.system.conftest import MakeBroker
 
@@ -23,7 +22,6 @@ pytestmark = pytest.mark.client
 
 ADDRESS_IN_USE = 4
 CONNECTIONS_MAX = 32
-STOP_S_MAX = 2.0
 DAY_MS = 86_400_000
 CHECKPOINTS = (
     "log.flush.offset.checkpoint.interval.ms",
@@ -73,17 +71,6 @@ def test_a_log_directory_that_is_gone(make_broker: MakeBroker) -> None:
     assert answer.status == 503
     assert f"[-] log-dir {broker.data_dir}: is gone" in answer.text
     assert get(broker, "/readyz").status == 200
-
-
-@pytest.mark.alone
-def test_open_connections_do_not_hold_up_the_stop(broker: Broker) -> None:
-    get(broker, "/healthz")
-    with socket.create_connection(address(broker)) as silent:
-        silent.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b"200" in silent.recv(1024)
-        started = time.monotonic()
-        assert broker.stop() == 0
-        assert time.monotonic() - started < STOP_S_MAX * delay()
 
 
 def test_a_stop_in_the_middle_of_the_imports(make_broker: MakeBroker) -> None:

@@ -6,10 +6,7 @@ recovery of the log's end. KBROKER_TEST_REFERENCE=kafka runs the same against Ap
 
 from __future__ import annotations
 
-import socket
-import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -20,7 +17,6 @@ from kbroker.testing.process import ServerProcess
 from tests.clients.adapters import Admin, Confluent
 from tests.clients.adapters.confluent import eventually
 from tests.support import batches, servers
-from tests.support.alone import delay
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(300)]
 
@@ -28,7 +24,6 @@ TOPIC = "load"
 PARTITIONS = 3
 ROUNDS = 3
 ACKNOWLEDGED_PER_ROUND = 3000
-FIRST_ANSWER_S_MAX = 1.0  # from exec on; `perf startup` measures it
 
 
 @pytest.fixture
@@ -126,24 +121,6 @@ def test_nothing_acknowledged_is_lost(server: ServerProcess) -> None:
             expected = batch.base_offset + batch.last_offset_delta + 1
 
 
-@pytest.mark.alone
-def test_the_first_answer_after_a_kill_comes_soon(server: ServerProcess) -> None:
-    Admin(server.bootstrap, settle=servers.reference()).create(TOPIC, PARTITIONS)
-    load = Load(server.bootstrap, "one", LOADS[0])
-    load.start()
-    try:
-        eventually(lambda: len(load.acknowledged) > ACKNOWLEDGED_PER_ROUND)
-        server.kill9()
-    finally:
-        load.finish()
-    started = time.monotonic()
-    server.start()
-    first_answer(server.bootstrap)
-    took_s = time.monotonic() - started
-    if not servers.reference():
-        assert took_s <= FIRST_ANSWER_S_MAX * delay()
-
-
 def missing(
     bootstrap: str, acknowledged: dict[tuple[int, int], bytes]
 ) -> dict[tuple[int, int], tuple[bytes, bytes | None]]:
@@ -160,14 +137,3 @@ def missing(
         for place, value in acknowledged.items()
         if found.get(place) != value
     }
-
-
-def first_answer(bootstrap: str) -> None:
-    """One ApiVersions request, version 0, and its answer."""
-    host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
-        request = struct.pack(">hhih", 18, 0, 7, -1)
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        answer = connection.recv(10, socket.MSG_WAITALL)
-    _size, correlation_id, error = struct.unpack(">iih", answer)
-    assert (correlation_id, error) == (7, 0)

@@ -14,7 +14,6 @@ from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import BrokerFailed
 from lab.ports import free_port
 from tests.clients.adapters import Admin, Confluent, Record
-from tests.support.alone import delay
 from tests.system import process_facts
 from tests.system.conftest import MakeBroker
 
@@ -24,7 +23,6 @@ CONFIG_INVALID = 3
 ADDRESS_IN_USE = 4
 DATA_DIRECTORY = 5
 IDLE_BYTES_MAX = 60 << 20
-STOP_S_MAX = 2.0
 OPENED_LATER = 20  # by parts that start after the ready line
 
 
@@ -47,26 +45,6 @@ def test_a_signal_ends_it_with_status_0(broker: Broker, number: signal.Signals) 
     Confluent(broker.bootstrap).produce("t", [Record(b"x")])
     broker.signal(number)
     assert broker.wait() == 0
-
-
-@pytest.mark.alone
-def test_a_parked_fetch_does_not_hold_up_the_stop(broker: Broker) -> None:
-    Admin(broker.bootstrap).create("t")
-    with Confluent(broker.bootstrap).consumer("t", wait_ms_max=60_000) as consumer:
-        assert consumer.poll(1.0) == []  # by then its fetch waits at the broker
-        started = time.monotonic()
-        assert broker.stop() == 0
-        assert time.monotonic() - started < STOP_S_MAX * delay()
-
-
-@pytest.mark.alone
-def test_a_second_signal_ends_it_at_once(broker: Broker) -> None:
-    broker.signal(signal.SIGSTOP)  # so that both are there when it looks
-    broker.signal(signal.SIGTERM)
-    broker.signal(signal.SIGINT)
-    broker.signal(signal.SIGCONT)
-    killed = {-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT}
-    assert broker.wait(STOP_S_MAX * delay()) in killed
 
 
 def test_the_ready_file_says_where_it_is(broker: Broker) -> None:

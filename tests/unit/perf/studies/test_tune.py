@@ -12,7 +12,6 @@ import pytest
 from kbroker.config import BROKER_KEYS, BrokerConfig
 from kbroker.config.documents import BROKER_VALUES
 from kbroker.config.effects import load
-from perf import cells
 from perf.brokers import LimitBroker
 from perf.cluster.as_one_broker import ClusterAsBroker
 from perf.histogram import Histogram
@@ -254,27 +253,6 @@ def test_servers_that_cannot_start_leave_nothing(tmp_path: Path) -> None:
         finally:
             assert len(servers) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["second"]
-
-
-@pytest.mark.slow
-@pytest.mark.alone  # a machine that is busy with other things leaves a short window empty
-def test_the_study_on_one_knob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "TOUCH_BYTES_FIRST", 1 << 20)  # these blocks write little
-    plan = Plan(
-        ("compression.type@producer",), rounds=1, seconds=0.3, warm_s=0.02, directory=tmp_path
-    )
-    outcome = tune.run(plan, lambda _text: None, tmp_path / "journal")
-    assert not outcome.faults, outcome.faults
-    (knob,) = plan.knobs()
-    (cell,) = knob.cells
-
-    def bytes_each(value: str) -> float:
-        one = outcome.of(key_of(knob, value, cell))[0]
-        return one.bytes / one.records
-
-    assert bytes_each("zstd") < bytes_each("lz4") < bytes_each("none")
-    assert abs(bytes_each("none") - bytes_each(TWIN)) < 1
-    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
 
 @pytest.mark.slow
