@@ -18,7 +18,9 @@ from pathlib import Path
 from kbroker.testing.process import ServerProcess
 from lab import kafka
 from lab.ports import free_port
-from tests.support import jars, kafka_classes, requirements
+from tests.support import jars, kafka_classes, kafka_storage, requirements
+
+_UNSTABLE = "unstable.feature.versions.enable"  # with it the tool sets other levels
 
 
 class KafkaBroker(ServerProcess):
@@ -28,6 +30,7 @@ class KafkaBroker(ServerProcess):
     clean_exit_statuses = (0, kafka.SIGTERM_STATUS_OF_A_JVM)
     heap = "512m"
     java_options: tuple[str, ...] | None = None  # instead of the ones that make it start soon
+    formats_by_tool = False  # always
 
     def command(self) -> list[str]:
         flags = self.java_options or kafka_classes.java_options()
@@ -41,9 +44,17 @@ class KafkaBroker(ServerProcess):
             return
         if self.port == 0:
             self.port = free_port()
-        kafka.write(self._properties_path, self.settings())
-        java = [requirements.java(), *kafka_classes.java_options(), "-cp", jars.class_path()]
-        kafka.format_storage(java, self._properties_path, *self.format_arguments())
+        settings = self.settings()
+        kafka.write(self._properties_path, settings)
+        if not self._formatted(settings):
+            java = [requirements.java(), *kafka_classes.java_options(), "-cp", jars.class_path()]
+            kafka.format_storage(java, self._properties_path, *self.format_arguments())
+
+    def _formatted(self, settings: dict[str, str]) -> bool:
+        """Whether its storage could be made without Kafka's own tool."""
+        usual = not self.format_arguments() and settings["log.dirs"] == str(self.data_dir)
+        wanted = usual and not self.formats_by_tool and _UNSTABLE not in settings
+        return wanted and kafka_storage.write(self.data_dir, settings["node.id"], kafka.CLUSTER_ID)
 
     def format_arguments(self) -> tuple[str, ...]:
         """What a subclass wants in the storage from the beginning."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.jars import KAFKA
-from tests.support import class_archive, jars, requirements
+from tests.support import class_archive, jars, kafka_storage, requirements
 
 # A minute or two each, and nothing is measured: the first compiler is enough, and one collector.
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -34,17 +34,20 @@ def client_options() -> tuple[str, ...]:
 
 
 def make() -> Path:
-    """The archive; BrokerFailed, OSError."""
+    """The archive, and what tests/support/kafka_storage.py keeps; BrokerFailed, OSError."""
     from tests.support.kafka import KafkaBroker
 
     wanted = archive()
     flags = (*SHORT_LIVED, "-cp", jars.class_path())
-    if not class_archive.fits(wanted, requirements.java(), *flags):
+    fits = class_archive.fits(wanted, requirements.java(), *flags)
+    if not fits or not kafka_storage.kept().exists():
         made = wanted.with_suffix(".new")
         made.unlink(missing_ok=True)
         broker = KafkaBroker()
+        broker.formats_by_tool = True
         broker.java_options = (*SHORT_LIVED, *class_archive.written_to(made))
         with broker:
             broker.stop()
+            kafka_storage.keep(broker.data_dir)
         made.rename(wanted)
     return wanted
