@@ -8,9 +8,7 @@
 - Nothing that a test's connections have caused may outlive them (tests/support/nothing_stays.py).
 - The header names the programs that the client tests found.
 - Where pytest-xdist hands whole files to processes, those that share a Spark session go together
-  (tests/support/together.py), and the longest files come first, so that no process is left alone
-  with one of them at the end; last come those whose tests must be alone on
-  the machine (tests/support/alone.py).
+  (tests/support/together.py); tests/support/order.py says in which order files begin.
 - A test that was run again, and how it failed the first time, stand at the end of the run.
 """
 
@@ -38,43 +36,6 @@ pytest_plugins = [
     "tests.support.zookeeper",
 ]
 collect_ignore = ["sample_project"]  # a project of its own: tests/system/test_wheel.py runs it
-
-# Files in the order of their time, as `make test ARGS=--durations=0` last showed it; none with a
-# test that is alone, for which the others would wait in the midst of theirs.
-LONGEST = (
-    "spark/test_stream.py",
-    "spark/test_cluster.py",
-    "spark/test_kills.py",
-    "sanitizers/test_short_runs.py",
-    "system/test_before_after.py",
-    "clients/test_matrix.py",
-    "parity/test_parity.py",
-    "clients/test_assignments.py",
-    "spark/test_rollup.py",
-    "system/test_logdir_adopt.py",
-    "spark/test_first_report.py",
-    "spark/test_maintain_deaths.py",
-    "spark/test_end_to_end.py",
-    "spark/test_report.py",
-    "spark/test_maintain.py",
-    "system/test_kafka_opens_our_logs.py",
-    "chaos/test_chaos.py",
-    "cluster/test_faults.py",
-    "spark/test_kbroker_source.py",
-    "system/test_wheel.py",
-    "spark/test_silence_process.py",
-    "spark/test_sections_pipeline.py",
-    "spark/test_secure.py",
-    "unit/log/test_every_file_operation.py",
-    "spark/test_throughput.py",
-    "spark/test_stream_process.py",
-    "parity/test_recorded_anew.py",
-    "system/test_start_memory.py",
-    "unit/replica/test_failing_disk.py",
-    "spark/test_sections_metrics.py",
-    "system/test_latency_study.py",
-    "unit/metadata/store/test_zookeeper.py",
-)
 
 ROOM = pytest.StashKey[Room]()
 
@@ -105,9 +66,16 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if in_a_process_of_several(config):
-        rank = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
-        last = dict.fromkeys((item.path for item in items if is_alone(item)), len(rank) + 1)
-        items.sort(key=lambda item: (last | rank).get(item.path, len(rank)))
+        from tests.support import order
+
+        names = {item.path: _below_tests(item.path) for item in items}
+        alone = {names[item.path] for item in items if is_alone(item)}
+        places = order.places(names.values(), alone)
+        items.sort(key=lambda item: places[names[item.path]])
+
+
+def _below_tests(path: Path) -> str:
+    return path.relative_to(Path(__file__).parent).as_posix()
 
 
 @pytest.hookimpl(optionalhook=True)
