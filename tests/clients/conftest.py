@@ -60,8 +60,9 @@ def a_clients_own(error: BaseException | None) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    walks = {Path(__file__).with_name(f"{stem}.py") for stem in WALKS_OF_MANY_CLIENTS}
     for item in items:
-        if item.path.parent == Path(__file__).parent and item.path.stem in WALKS_OF_MANY_CLIENTS:
+        if item.path in walks:
             item.add_marker(pytest.mark.flaky(reruns=1, condition=a_clients_own))
 
 
