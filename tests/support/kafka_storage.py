@@ -1,6 +1,6 @@
 """An Apache Kafka's storage as its own tool formats it, without a JVM for each node.
 
-What the tool writes is the same for every node that has its defaults, but for the ids. `make setup`
+The tool writes the same for every node that has its defaults, but for the ids. `make setup`
 keeps it once, beside the jars, from a node that the tool has formatted.
 """
 

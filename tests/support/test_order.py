@@ -19,7 +19,7 @@ def test_each_file_with_a_time_is_there() -> None:
     assert not order.SECONDS.keys() - set(FILES)
 
 
-def test_sessions_are_first_and_what_is_alone_last() -> None:
+def test_sessions_are_first_and_tests_that_are_alone_last() -> None:
     found = order.places(FILES, {ALONE})
     assert found.keys() == set(FILES)
     first = {file for file, (part, _) in found.items() if part == 0}
