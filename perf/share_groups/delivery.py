@@ -2,9 +2,11 @@
 
 One partition, and 1, 10 or 100 members with a connection each. Before a block the records are
 written; then each member fetches, acknowledges with its next fetch, and its last records by
-ShareAcknowledge: a block ends when all are acknowledged. With one member some more records follow,
-each acknowledged by a request of its own, which is timed. Both brokers live through it, all but one
-held still; blocks by turns.
+ShareAcknowledge: a block ends when all are delivered and no ShareAcknowledge is under way. Other
+members' fetches are then waiting at the broker for records that do not come, FETCH_WAIT_MS at most,
+with the acknowledgements that they brought: those waits are over before the next block, and in no
+figure. With one member some more records follow, each acknowledged by a request of its own, which
+is timed. Both brokers live through it, all but one held still; blocks by turns.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +102,10 @@ class Line:
 
     def end(self) -> bool:
         """Acknowledge what is left; whether something is."""
-        self.is_last = True
-        if self.spans:
+        self.is_last = bool(self.spans)
+        if self.is_last:
             self.connection.sendall(self.member.acknowledge(self.spans))
-        return bool(self.spans)
+        return self.is_last
 
     def received(self) -> int:
         """How many records the member has now."""
@@ -164,10 +166,11 @@ class Work:
         written = self._write(records)
         watch = Watch([os.getpid(), *self._broker.own_pids])
         before, began = cpu_ns(self._broker.measured_pid), time.perf_counter()
-        self._drain(written)
+        waiting = drain(self._lines, written)
         wall_s = time.perf_counter() - began
         cpu_us = (cpu_ns(self._broker.measured_pid) - before) / 1e3
         quiet = watch.guard().quiet
+        end_waits(waiting)
         times = Histogram.of(self._single()) if self._count == 1 else None
         return Delivered(
             self._broker.name, number, self._count, written, wall_s, cpu_us / written,
@@ -180,31 +183,6 @@ class Work:
         for _ in range(batches):
             _write(self._client, self._topic, self._batch.data, self._batch.records)
         return batches * self._batch.records
-
-    def _drain(self, records: int) -> None:
-        poller, left = select.epoll(), records
-        by_fd = {line.connection.fileno(): line for line in self._lines}
-        for fd, line in by_fd.items():
-            poller.register(fd, select.EPOLLIN)
-            line.fetch()
-        under_way = len(by_fd)
-        while under_way:
-            ready = poller.poll(STALL_S)
-            if not ready:
-                raise CellError(f"no response in {STALL_S:.0f} s")
-            for fd, _ in ready:
-                line, ends = by_fd[fd], by_fd[fd].is_last
-                left -= line.received()
-                if ends:
-                    under_way -= 1
-                elif left > 0:
-                    line.fetch()
-                elif not line.end():
-                    line.is_last = False
-                    under_way -= 1
-        poller.close()
-        if left:
-            raise CellError(f"{-left} records were delivered twice")
 
     def _single(self) -> list[int]:
         self._write(SINGLE)
@@ -219,6 +197,45 @@ class Work:
             line.member.acknowledged(line.answer())
             times_ns.append(time.perf_counter_ns() - began_ns)
         return times_ns
+
+
+def drain(lines: Sequence[Line], records: int) -> list[Line]:
+    """Until so many records are delivered and no acknowledgement of its own is under way.
+
+    The lines whose fetch still waits at the broker. CellError: no response in STALL_S, or more
+    records than were written.
+    """
+    poller, left, ending = select.epoll(), records, 0
+    by_fd = {line.connection.fileno(): line for line in lines}
+    try:
+        for fd, line in by_fd.items():
+            poller.register(fd, select.EPOLLIN)
+            line.fetch()
+        waiting = dict(by_fd)
+        while left > 0 or ending:
+            ready = poller.poll(STALL_S)
+            if not ready:
+                raise CellError(f"no response in {STALL_S:.0f} s")
+            for fd, _ in ready:
+                line = by_fd[fd]
+                ending -= line.is_last
+                left -= line.received()
+                if left > 0:
+                    line.fetch()
+                elif waiting.pop(fd, None) is not None:
+                    ending += line.end()
+    finally:
+        poller.close()
+    if left:
+        raise CellError(f"{-left} records were delivered twice")
+    return list(waiting.values())
+
+
+def end_waits(lines: Iterable[Line]) -> None:
+    """Until their fetches are answered. CellError: with records."""
+    for line in lines:
+        if more := line.received():
+            raise CellError(f"{more} records were delivered twice")
 
 
 def _write(client: Client, topic: Topic, data: bytes, records: int) -> None:
