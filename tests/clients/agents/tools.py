@@ -15,6 +15,7 @@ from tests.clients.agents import programs
 from tests.support import jars, kafka_classes, requirements
 
 TIMEOUT_S = 90
+OURS = ("Consoles",)  # programs/java has them; they run as the tools do
 
 
 class Tools:
@@ -26,7 +27,8 @@ class Tools:
         self, tool: str, *arguments: str, stdin: bytes = b""
     ) -> subprocess.CompletedProcess[bytes]:
         """tool is a class: its whole name, or what follows org.apache.kafka.tools."""
-        name = tool if tool.startswith(("kafka.", "org.")) else f"org.apache.kafka.tools.{tool}"
+        is_whole = tool in OURS or tool.startswith(("kafka.", "org."))
+        name = tool if is_whole else f"org.apache.kafka.tools.{tool}"
         wanted = {"tool": name, "arguments": arguments, "stdin": stdin.decode()}
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
