@@ -131,7 +131,7 @@ TRANSACTION_KEYS: Final = (
         " transaction.max.timeout.ms, where no coordinator has it.",
         supported=True, kafka="-"),
     Key("transaction.two.phase.commit.enable", BOOLEAN, False,
-        "Let producers take part in two-phase commits."),
+        "Let producers take part in two-phase commits. There are none: true is refused."),
     Key("add.partitions.to.txn.retry.backoff.ms", INT, 20,
         "Longest pause before the broker repeats adding a partition to a transaction.", low=1,
         supported=True),

@@ -35,8 +35,8 @@ AUTHORIZATION_KEYS: Final = (
         "Whether a resource that no ACL covers may be used by everyone.",
         supported=True, kafka="-"),
     Key("principal.builder.class", CLASS, None,
-        "The class that names the principal of a connection. Java classes do not run here.",
-        dynamic=PER_BROKER,
+        "The class that names the principal of a connection. Java classes do not run here: one is"
+        " refused.", dynamic=PER_BROKER,
         kafka="org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"),
     Key("connections.max.reauth.ms", LONG, 0,
         "How long a SASL session lasts before the client must authenticate again; 0: as long as"
@@ -85,7 +85,8 @@ SSL_KEYS: Final = (
         "Whether a certificate that is exchanged at run time may list other host names.",
         supported=True),
     Key("ssl.engine.factory.class", CLASS, None,
-        "A Java class that makes TLS engines, which does not run here.", dynamic=PER_BROKER),
+        "A Java class that makes TLS engines. Java classes do not run here: one is refused.",
+        dynamic=PER_BROKER),
     Key("ssl.provider", STRING, None, "A Java TLS provider, which does not run here.",
         dynamic=PER_BROKER),
     Key("ssl.keymanager.algorithm", STRING, "SunX509", "How Java picks keys; without effect here.",

@@ -1,4 +1,4 @@
-"""Broker keys of tiered storage: known, not served in this version.
+"""Broker keys of tiered storage: known, not served in this version (`absent_features.py`).
 
 Rows of the table only (see `key.py`); `definition.py` joins them with the other themes.
 """
@@ -20,7 +20,7 @@ from kbroker.config.key import ConfigKey as Key
 
 KEYS: Final = (
     Key("remote.log.storage.system.enable", BOOLEAN, False,
-        "Start the parts of the broker that tiered storage needs."),
+        "Start the parts of the broker that tiered storage needs. There is none: true is refused."),
     Key("remote.log.storage.manager.class.name", STRING, None,
         "The class that stores segments remotely. Java classes do not run here."),
     Key("remote.log.storage.manager.class.path", STRING, None, "Where that class is found."),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kbroker.config.absent_features import ABSENT
 from kbroker.config.definition import (
     BROKER_KEYS,
     REMOVED_KEYS,
@@ -144,7 +145,8 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
 
 # Keys without an effect whose names stand in the code, and what for.
 READ_WITHOUT_EFFECT = {
-    "remote.storage.enable": "true is refused with compaction",
+    "remote.storage.enable": "true is refused",
+    **{each.key: "what asks for more than there is is refused" for each in ABSENT},
 }
 # For consoles: DescribeConfigs has it, nothing here reads it.
 ONLY_DESCRIBED = {"inter.broker.protocol.version"}
