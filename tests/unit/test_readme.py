@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import kbroker
+from kbroker.config.absent_features import ABSENT
 from kbroker.protocol.versions import SERVED
 from kbroker.types import ApiKey
 from tests.parity import vectors
@@ -40,6 +41,11 @@ def test_every_api_of_kafka_s_that_is_absent() -> None:
     listed = {ApiKey(api["api_key"]) for api in answer[1]["api_keys"]}
     said = [name.strip() for row in table("| what | APIs that are") for name in row[1].split(",")]
     assert sorted(said) == sorted(key.label for key in listed - SERVED.keys())
+
+
+def test_every_setting_that_is_refused_because_its_feature_is_absent() -> None:
+    said = " ".join(" ".join(row) for row in table("| what | why |"))
+    assert [each.key for each in ABSENT if f"`{each.key}" not in said] == []
 
 
 def test_the_number_of_parity_cases() -> None:
