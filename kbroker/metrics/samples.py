@@ -41,13 +41,17 @@ Entity = Literal["broker", "partition"]
 
 
 class Field(NamedTuple):
-    """`figure` is the catalogue's key that fills it; `growth` says since the previous record."""
+    """`figure` is the catalogue's key that fills it; `growth` says since the previous record.
+
+    `of`: values of the figure's first label, whose sum it is; without them the sum of all.
+    """
 
     name: str
     type: FieldType
     help: str
     figure: str = ""
     growth: bool = False
+    of: tuple[str, ...] = ()
 
 
 class Kind(NamedTuple):
@@ -174,6 +178,19 @@ LAST_STABLE_OFFSET: Final = Kind(
         Field("waiting_records", "long", "Records from there to the high watermark."),
     ),
 )  # fmt: skip
+SHARE_IN_FLIGHT: Final = Kind(
+    "ShareInFlight", SELDOM_S, "broker",
+    "Records of a topic that members of a share group have and are not done with, in the "
+    "partitions that this broker leads. Left out while there are none, but for the first time; of "
+    "very many, those with most.",
+    (
+        Field("share_group", "string", "The share group."),
+        Field("topic", "string", "The topic."),
+        Field("share_in_flight", "long", "Records handed out and not done with, and those between "
+              "them."),
+    ),
+)  # fmt: skip
+SHARES_IN_FLIGHT_MAX: Final = 1_000  # in a round
 OPEN_MIN_S: Final = 10.0  # before it is sampled
 OPEN_MAX: Final = 1_000  # of each of these kinds, in a round
 # Filled from the catalogue's figures alone.
@@ -270,6 +287,29 @@ FROM_FIGURES: Final = (
         ),
     ),
     Kind(
+        "ShareGroups", OFTEN_S, "broker", "Share groups, in the partitions that this broker leads.",
+        (
+            Field("share_partitions", "long", "Share-partitions that it serves.",
+                  "share_partitions_led"),
+            Field("share_sessions", "long", "Sessions of their members.", "share_sessions"),
+            Field("share_in_flight", "long", "Records handed out and not done with, and those "
+                  "between them.", "share_in_flight_sum"),
+            Field("share_acquired", "long", "Records handed out, each as often as it was.",
+                  "share_acquired", True),
+            Field("share_accepted", "long", "Records that members accepted.",
+                  "share_acknowledgements", True, ("Accept",)),
+            Field("share_released", "long", "Records that they gave back, for another delivery.",
+                  "share_acknowledgements", True, ("Release",)),
+            Field("share_rejected", "long", "Records that they rejected.",
+                  "share_acknowledgements", True, ("Reject",)),
+            Field("share_locks_ended", "long", "Records whose lock ended before they were "
+                  "acknowledged.", "share_lock_timeouts", True),
+            Field("share_used_up", "long", "Records given up, since they were delivered as often "
+                  "as their group allows.", "share_archived", True,
+                  ("lock ended", "session ended", "released")),
+        ),
+    ),
+    Kind(
         "LogDirectory", SELDOM_S, "broker", "Space, for the forecast of when it ends.",
         (
             Field("directory", "string", "The log directory."),
@@ -325,7 +365,7 @@ SAMPLING: Final = Kind(
 
 KINDS: Final[tuple[Kind, ...]] = (
     PARTITION_MESSAGES, PARTITION_LOG, REQUEST_TIME, LOG_FLUSH, GROUP_LAG, ABORTED_TRANSACTIONS,
-    OPEN_TRANSACTION, LAST_STABLE_OFFSET, *FROM_FIGURES, SAMPLING,
+    OPEN_TRANSACTION, LAST_STABLE_OFFSET, SHARE_IN_FLIGHT, *FROM_FIGURES, SAMPLING,
 )  # fmt: skip
 
 

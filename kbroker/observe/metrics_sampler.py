@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -35,6 +36,8 @@ from kbroker.metrics.samples import (
     SAMPLING,
     SCHEMA_VERSION,
     SELDOM_S,
+    SHARE_IN_FLIGHT,
+    SHARES_IN_FLIGHT_MAX,
     UNCHANGED_ROUNDS_MAX,
     Field,
     Kind,
@@ -108,6 +111,7 @@ class Sampler:
         self._now_seen: dict[tuple[str, ...], Any] = {}
         self._logs_seen: dict[tuple[str, int], tuple[int, ...]] = {}
         self._lags_seen: set[tuple[str, ...]] = set()  # groups and topics that had a lag
+        self._shares_seen: set[tuple[str, ...]] = set()  # share groups and topics with records
 
     def round(self, *, seldom: bool, dropped: int = 0) -> Iterator[Sample]:
         """The records of one round; with `seldom` those of the slow period too."""
@@ -138,6 +142,7 @@ class Sampler:
             self._slow_rounds += 1
             yield from self._partition_logs()
             yield from self._group_lags(figures)
+            yield from self._shares_in_flight(figures)
             dropped = self._growth((SAMPLING.metric_name,), self._dropped)
             yield SAMPLING, "", {"dropped": dropped}
         for kind in FROM_FIGURES:
@@ -197,6 +202,18 @@ class Sampler:
             fields = {"consumer_group": group, "topic": topic, "lag": lag}
             yield GROUP_LAG, "", {**fields, "members": members.get(group)}
 
+    def _shares_in_flight(self, figures: Figures) -> Iterator[tuple[Kind, str, dict[str, Any]]]:
+        counts: Counter[tuple[str, ...]] = Counter()
+        for (group, topic, _), count in figures.samples("share_in_flight"):
+            if isinstance(count, int):
+                counts[group, topic] += count
+        before, self._shares_seen = self._shares_seen, {name for name, n in counts.items() if n}
+        # A share group that is gone has no series any more.
+        changed = ((counts[name], name) for name in before | self._shares_seen)
+        for count, (group, topic) in heapq.nlargest(SHARES_IN_FLIGHT_MAX, changed):
+            fields = {"share_group": group, "topic": topic, "share_in_flight": count}
+            yield SHARE_IN_FLIGHT, "", fields
+
     def _transactions(self) -> Iterator[tuple[Kind, str, dict[str, Any]]]:
         found = self._source.transactions()
         aborted = []
@@ -239,9 +256,7 @@ class Sampler:
     def _field(self, field: Field, where: tuple[str, ...], value: Value) -> Any:
         if isinstance(value, Histogram):
             return self._bucket_growth(where, _not_cumulative(value.buckets))
-        number = value.total if isinstance(value, Meter) else value
-        if not isinstance(number, int | float):
-            raise TypeError(f"{field.name} is no number: {number}")
+        number = _number(field, value)
         if not math.isfinite(number):
             return None  # JSON has no infinity
         if field.growth:
@@ -289,6 +304,9 @@ def _values(field: Field, by: str, figures: Figures) -> dict[str, Value]:
     """By the label's value; without one, the sum over all labels, which may be there already."""
     labels = BY_KEY[field.figure].labels
     samples = figures.samples(field.figure)
+    if field.of:
+        these = [_number(field, value) for found, value in samples if found[0] in field.of]
+        return {"": sum(these)} if samples else {}
     if by:
         at = labels.index(by)
         return {found[at]: value for found, value in samples}
@@ -297,6 +315,13 @@ def _values(field: Field, by: str, figures: Figures) -> dict[str, Value]:
             return {"": value}
     numbers = [value for _, value in samples if isinstance(value, int | float)]
     return {"": sum(numbers)} if samples else {}
+
+
+def _number(field: Field, value: Value) -> float:
+    number = value.total if isinstance(value, Meter) else value
+    if not isinstance(number, int | float):
+        raise TypeError(f"{field.name} is no number: {number}")
+    return number
 
 
 def _not_cumulative(buckets: Buckets) -> list[tuple[float, int]]:

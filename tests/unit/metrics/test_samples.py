@@ -35,5 +35,6 @@ def test_figures_exist_and_none_is_a_quantile() -> None:
                 assert metric.kind != "summary"
                 assert (field.type == "buckets") is (metric.kind == "histogram")
                 assert not kind.by or kind.by in metric.labels
+                assert not field.of or (metric.labels and not kind.by)
             else:
                 assert field.name == kind.by

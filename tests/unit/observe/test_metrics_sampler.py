@@ -314,3 +314,39 @@ def test_open_transactions_and_the_offsets_that_they_hold() -> None:
         "last_stable_offset": 52, "open_s": 11.0, "waiting_records": 8,
     }  # fmt: skip
     assert rounds.raw[-1].key == b"7:t:7"
+
+
+def test_share_groups_are_one_record_with_sums_of_labels() -> None:
+    rounds = Rounds()
+    rounds.source.measured = {
+        "share_partitions_led": [((), 2)],
+        "share_acknowledgements": [
+            (("Accept",), Meter(90, 1.0, 1.0)), (("Release",), Meter(5, 1.0, 1.0)),
+            (("Reject",), Meter(0, 0.0, 0.0)), (("Renew",), Meter(7, 1.0, 1.0)),
+        ],
+        "share_lock_timeouts": [((), Meter(3, 1.0, 1.0))],
+        "share_archived": [(("lock ended",), 1), (("released",), 2), (("rejected",), 9)],
+    }  # fmt: skip
+    names = ("share_partitions", "share_accepted", "share_released", "share_locks_ended",
+             "share_used_up")  # fmt: skip
+    assert picked(rounds.next()["ShareGroups"], *names) == [(2, 90, 5, 3, 3)]
+    assert picked(rounds.next()["ShareGroups"], *names) == [(2, 0, 0, 0, 0)]
+
+
+def test_records_that_share_groups_hold_until_there_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_sampler, "SHARES_IN_FLIGHT_MAX", 2)
+    rounds = Rounds()
+
+    def held(*found: tuple[str, str, int]) -> list[tuple[Any, ...]]:
+        series = [((group, "t", partition), count) for group, partition, count in found]
+        rounds.source.measured = {"share_in_flight": series}
+        sampled = rounds.next(seldom=True).get("ShareInFlight", [])
+        return picked(sampled, "share_group", "topic", "share_in_flight")
+
+    assert held(("g", "0", 4), ("g", "1", 3), ("h", "0", 0)) == [("g", "t", 7)]
+    assert held(("g", "0", 0), ("h", "0", 1)) == [("h", "t", 1), ("g", "t", 0)]
+    assert held() == [("h", "t", 0)], "a group that is gone has none"
+    assert held() == []
+    assert held(("g", "0", 1), ("h", "0", 3), ("i", "0", 2)) == [("h", "t", 3), ("i", "t", 2)]

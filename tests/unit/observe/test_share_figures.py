@@ -8,6 +8,7 @@ from typing import Any
 from kbroker.coordinator.runtime.loader import LoadTimes
 from kbroker.coordinator.share.requests import Initialize, Read
 from kbroker.metrics.catalogue import BY_KEY
+from kbroker.metrics.samples import FROM_FIGURES
 from kbroker.observe import share_figures
 from tests.unit.coordinator.share.world import KEY, World, key_of
 
@@ -35,3 +36,12 @@ def test_figures_of_a_coordinator() -> None:
         "share_state_unwritten": 0, "share_state_load_max": 40, "share_state_load_avg": 30,
         "share_state_waiting": 0,
     }  # fmt: skip
+
+
+def test_samples_of_the_topic_name_labels_that_there_are() -> None:
+    labels = {
+        "share_acknowledgements": share_figures.TYPES, "share_archived": share_figures.REASONS,
+    }  # fmt: skip
+    named = [field for kind in FROM_FIGURES for field in kind.fields if field.of]
+    assert {field.figure for field in named} == labels.keys()
+    assert all(set(field.of) <= set(labels[field.figure]) for field in named)
