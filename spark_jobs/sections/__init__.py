@@ -32,7 +32,6 @@ def everything(
     disk: Literal["ssd", "hdd"] = "ssd",
 ) -> Made:
     """All sections, the overview first. `say` is called with each title before it is made."""
-    from spark_jobs.report_model import Finding, Section
     from spark_jobs.sections import (
         alerts,
         blocks,
@@ -47,6 +46,7 @@ def everything(
         pipeline,
         pipelining,
         replication,
+        share_groups,
         silence,
         stages,
         studies,
@@ -75,6 +75,7 @@ def everything(
         (traffic.KEY, traffic.TITLE, lambda: traffic.section(inputs, listened())),
         (replication.KEY, replication.TITLE, lambda: replication.section(inputs, listened())),
         (transactions.KEY, transactions.TITLE, lambda: transactions.section(inputs, listened())),
+        (share_groups.KEY, share_groups.TITLE, lambda: share_groups.section(inputs, listened())),
         (stages.KEY, stages.TITLE, lambda: stages.section(inputs, listened())),
         (inside.KEY, inside.TITLE, lambda: inside.section(inputs, listened())),
         (history.KEY, history.TITLE, lambda: history.section(inputs)),
@@ -90,10 +91,17 @@ def everything(
             made.append(make())
         except Exception as error:
             failed.append(key)
-            what = f"{title} could not be made: {_line(error)}"
-            made.append(Section(key, title, (), findings=(Finding(what, severity="unknown"),)))
+            made.append(_failed(key, title, error))
     first = overview.section(inputs, made)
     return Made((first, *made), tuple(failed))
+
+
+def _failed(key: str, title: str, error: Exception) -> Section:
+    """In the place of a section that could not be made."""
+    from spark_jobs.report_model import Finding, Section
+
+    what = f"{title} could not be made: {_line(error)}"
+    return Section(key, title, (), findings=(Finding(what, severity="unknown"),))
 
 
 def _line(error: Exception) -> str:

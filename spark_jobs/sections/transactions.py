@@ -1,4 +1,5 @@
-"""Transactions: how many were aborted, and whose; what consumers of committed records waited for.
+"""Transactions: how many were aborted, and whose; which were open for long; what consumers of
+committed records waited for.
 
 Outcomes are counted by coordinators, by broker and by transactional id. What held a partition's
 last stable offset is seen by its leader, which knows a producer id; whose that is the coordinator
@@ -53,15 +54,19 @@ def section(inputs: Inputs, listened: Listened) -> Section:
         return Section(KEY, TITLE, ("No data: no samples of transactions in this span.",))
     held = collected(_held(inputs.metrics))
     producers = sorted({row["producer_id"] for row in held if row["producer_id"] is not None})
-    names = collected(_names(inputs.metrics, producers)) if producers else []
-    by_producer = {row["producer_id"]: row for row in names}
+    opened = collected(_open(inputs.metrics, producers))
+    # Of several ids that had a producer id one after the other, the last sampled counts.
+    by_age = sorted(opened, key=lambda one: one["last_ms"])
+    by_producer = {row["producer_id"]: row for row in by_age}
+    longest = opened[:SHOWN_MAX]
     aborted = collected(_aborted(inputs.metrics)) if _sum(bins, "transactions_aborted") else []
     brokers = sorted({row["broker_id"] for row in bins}, key=lambda one: (one is None, one))
     tables = [_outcome_table(inputs, bins, brokers)]
     tables += [_aborted_table(inputs, aborted)] if aborted else []
+    tables += [_open_table(inputs, longest)] if longest else []
     tables += [_held_table(inputs, held, by_producer)] if held else []
     return Section(
-        KEY, TITLE, _words(bins, aborted, held, by_producer), tuple(tables),
+        KEY, TITLE, _words(bins, aborted, longest, held, by_producer), tuple(tables),
         _plots(bins, brokers[:BROKERS_MAX], points),
     )  # fmt: skip
 
@@ -117,15 +122,23 @@ def _held(metrics: DataFrame) -> DataFrame:
     )
 
 
-def _names(metrics: DataFrame, producers: list[int]) -> DataFrame:
-    """What coordinators last said of these producers."""
-    said = F.struct("transactional_id", "transaction_state", "client_id", "client_host")
+def _open(metrics: DataFrame, producers: list[int]) -> DataFrame:
+    """What coordinators last said: of those open for longest, and of these producers."""
+    said = F.struct("transaction_state", "client_id", "client_host", "transaction_partitions")
+    rank = F.expr("row_number() OVER (ORDER BY open_s DESC, transactional_id, producer_id)")
     return (
         metrics.where(OPEN)
-        .where(F.col("producer_id").isin(producers))
-        .groupBy("producer_id")
-        .agg(F.max_by(said, "event_time_ms").alias("said"))
-        .select("producer_id", "said.*")
+        .groupBy("transactional_id", "producer_id")
+        .agg(
+            F.max("open_s").alias("open_s"),
+            F.max("event_time_ms").alias("last_ms"),
+            F.max_by(said, "event_time_ms").alias("said"),
+            F.count(F.lit(1)).alias("samples"),
+        )
+        .withColumn("rank", rank)
+        .where((F.col("rank") <= SHOWN_MAX) | F.col("producer_id").isin(producers))
+        .orderBy("rank")
+        .select("transactional_id", "producer_id", "open_s", "last_ms", "samples", "said.*")
     )
 
 
@@ -137,7 +150,11 @@ def _sum(rows: list[Line], name: str) -> float:
 
 
 def _words(
-    bins: list[Bin], aborted: list[Line], held: list[Line], names: dict[int, Line]
+    bins: list[Bin],
+    aborted: list[Line],
+    opened: list[Line],
+    held: list[Line],
+    names: dict[int, Line],
 ) -> tuple[str, ...]:
     committed, abandoned = _sum(bins, "transactions_committed"), _sum(bins, "transactions_aborted")
     if committed or abandoned:
@@ -154,6 +171,12 @@ def _words(
         said.append(
             f"Of {most['ids']:,} transactional ids with aborted ones"
             f" {brief(most['transactional_id'])} has most: {number(most['aborted'])}."
+        )
+    if opened:
+        first = opened[0]
+        said.append(
+            f"{brief(first['transactional_id'])} had one open for longest:"
+            f" {span(1000 * (first['open_s'] or 0))}."
         )
     if held:
         longest = held[0]
@@ -223,6 +246,28 @@ def _aborted_table(inputs: Inputs, aborted: list[Line]) -> Table:
         tuple(made),
         "The client is the last one that its coordinator knew; it knows none after its start.",
     )
+
+
+def _open_table(inputs: Inputs, opened: list[Line]) -> Table:
+    made = []
+    for row in opened:
+        who = {name: row[name] for name in ("transactional_id", "producer_id")}
+        source = inputs.rows("metrics", row["samples"], OPEN, same(who))
+        made.append((
+            words(row["transactional_id"]), words(row["producer_id"]), words(row["client_id"]),
+            words(row["client_host"]), words(row["transaction_state"]),
+            words(row["transaction_partitions"]),
+            figure(row["open_s"], source, span(1000 * (row["open_s"] or 0))),
+            words(moment(row["last_ms"])),
+        ))  # fmt: skip
+    return Table(
+        "Transactions that were open for longest",
+        ("transactional id", "producer id", "client id", "address", "state", "partitions",
+         "open for, most", "last sampled, UTC"),
+        tuple(made),
+        "For ten seconds and more, by their coordinators. State, partitions and client are as last"
+        " sampled.",
+    )  # fmt: skip
 
 
 def _held_table(inputs: Inputs, held: list[Line], names: dict[int, Line]) -> Table:

@@ -156,8 +156,8 @@ def test_a_report_of_nothing_says_so_everywhere(spark: Any) -> None:
     assert all(section.words for section in report.sections)
     assert [section.key for section in report.sections] == [
         "overview", "silence", "brokers", "latency", "studies", "pipelining", "figures",
-        "traffic", "replication", "transactions", "stages", "inside", "history", "hot", "forecast",
-        "alerts", "pipeline",
+        "traffic", "replication", "transactions", "share-groups", "stages", "inside", "history",
+        "hot", "forecast", "alerts", "pipeline",
     ]  # fmt: skip
     assert Report.from_json(report.to_json()) == report
 
