@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kbroker.admin.hosts import is_allowed, is_loopback
+from kbroker.admin.hosts import is_allowed, is_from_here
 from kbroker.admin.scrape import Run, Scrapes, Source
 from kbroker.limits import ADMIN_NAMES_MAX, ADMIN_QUESTIONS_MAX
 from kbroker.observe.why.facts import Question
@@ -166,8 +166,13 @@ class _Pages:
 
     async def why(self, request: Request) -> Response:
         # It names principals, clients and rules, which are not for each host that reads metrics.
-        if not is_loopback((request.scope.get("server") or ("",))[0]):
-            return PlainTextResponse("ask from this machine: 127.0.0.1\n", 403, headers=_NO_STORE)
+        local_address = (request.scope.get("server") or ("",))[0]
+        if not is_from_here(local_address, (name for name, _ in request.headers.raw)):
+            return PlainTextResponse(
+                "ask from this machine, at 127.0.0.1 and without a proxy\n",
+                403,
+                headers=_NO_STORE,
+            )
         readiness = self._backend.readiness
         if not readiness.running:
             return PlainTextResponse(f"{readiness.phase}\n", 503, headers=_RETRY)

@@ -137,6 +137,19 @@ def test_only_the_broker_s_machine_may_ask_why() -> None:
     assert get(broker, "/why?slow", server="::1", host="localhost").status == 200
 
 
+@pytest.mark.parametrize(
+    "field", ["X-Forwarded-For", "x_forwarded_host", "Forwarded", "Via", "X-Real-IP"]
+)
+def test_a_proxy_on_the_machine_does_not_make_its_clients_local(field: str) -> None:
+    broker = FakeBroker()
+    answer = get(broker, "/why?slow", host="localhost", **{field.lower(): "192.0.2.7"})
+    assert (answer.status, answer.text.count("\n")) == (403, 1) and "proxy" in answer.text
+    assert broker.asked == []
+    assert get(broker, "/why?slow", host="localhost", x_forward="1").status == 200
+    # Pages for any client are for those of a proxy, too.
+    assert get(broker, "/healthz", host="localhost", **{field.lower(): "192.0.2.7"}).status == 200
+
+
 def test_no_question_is_refused_in_one_line() -> None:
     broker = FakeBroker()
     for query in ("", "?consumer", "?slow&b=%0a%1b[2J", "?produce=a&principal=%1b"):
