@@ -22,7 +22,8 @@ from typing import Final
 from kbroker.security import libcrypto
 from kbroker.security.libcrypto import BYTES, INT, POINTER
 
-TEXT_BYTES_MAX: Final = 1 << 20  # of a password, or of its text
+PASSWORD_BYTES_MAX: Final = 24_000  # its text is 32,383 bytes then, of 32,767 of a value
+TEXT_BYTES_MAX: Final = 1 << 20  # of a text that another wrote
 ITERATIONS: Final = 4_096
 ITERATIONS_MAX: Final = 100_000  # of a text that another wrote: 60 ms
 _KEY_BITS: Final = 128
@@ -63,8 +64,10 @@ def is_sealed(text: str) -> bool:
 def seal(secret: str, text: str) -> str:
     """ConfigError: the machine has no libcrypto. ValueError: `text` is too long."""
     data = text.encode()
-    if len(data) > TEXT_BYTES_MAX:
-        raise ValueError(f"a password has {TEXT_BYTES_MAX} bytes at most")
+    if len(data) > PASSWORD_BYTES_MAX:
+        raise ValueError(
+            f"a password has at most {PASSWORD_BYTES_MAX} bytes, since its encrypted text is longer"
+        )
     salt, vector = _own_salt(), secrets.token_bytes(_BLOCK_BYTES)
     key = _key(secret, "sha512", salt, ITERATIONS, _KEY_BITS)
     parts = {

@@ -8,7 +8,7 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.config_changes import ResourceChange, plan_change
 from kbroker.metadata.image import ClusterImage, ConfigKind, ConfigResource
-from kbroker.security.sealed_text import is_sealed
+from kbroker.security.sealed_text import PASSWORD_BYTES_MAX, is_sealed
 from kbroker.server.dynamic_config import DynamicConfig
 
 OWN = ConfigResource(ConfigKind.BROKER, "1")
@@ -103,6 +103,16 @@ def test_without_the_secret_no_password_is_stored() -> None:
     group = ConfigResource(ConfigKind.GROUP, "g")
     settings = {"consumer.session.timeout.ms": "50000"}
     assert planned(held, {}, settings, group) == settings
+
+
+def test_a_password_that_would_be_too_long_encrypted_is_refused_before() -> None:
+    held = started("a-secret")
+    longest = "\u00e9" * (PASSWORD_BYTES_MAX // 2)
+    for text in (longest, "x" * PASSWORD_BYTES_MAX):
+        assert after(held, planned(held, {}, {KEY: text}))[KEY] == text
+    for text in (longest + "x", "x" * 32_767):
+        with pytest.raises(KafkaError, match=f"{KEY}.* at most {PASSWORD_BYTES_MAX} bytes"):
+            planned(held, {}, {KEY: text})
 
 
 def test_a_plain_text_of_earlier_remains_until_it_is_set_again() -> None:
