@@ -5,6 +5,8 @@ Place in the flow: a broker registers with these settings as in its file
 over which it lays the settings made at run time for each and for all, and writes a warning for each
 setting that differs. No broker is refused: in a rolling restart brokers differ for a while.
 
+Secrets are compared by fingerprints (`security/secret_fingerprint.py`).
+
 A broker that registers without these fields, an older kbroker or one of Apache Kafka, is compared
 only by its rack and its listeners.
 """
@@ -15,7 +17,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kbroker.config.agreed import AGREED, same_text
+from kbroker.config.agreed import AGREED, SECRETS, same_text
 from kbroker.errors import DataDirectoryError
 from kbroker.log_lines import first_few
 from kbroker.metadata.controller import records
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("kbroker.config")
 
+_CHANGES: Final = "which of them holds changes with elections"
+_FOREIGN: Final = "what one encrypts or issues by it, another cannot read"
 RACK: Final = "whether broker.rack is set"  # they are to be different racks
 Settings = Mapping[str, str]
 
@@ -90,5 +94,5 @@ def differences(of: Mapping[int, Settings], node_id: int) -> Iterator[str]:
             there = [f"{printable(text)} at {first_few(ids)}" for text, ids in others.items()]
             yield (
                 f"brokers differ in {name}: {printable(value)} here, {first_few(there)};"
-                " which of them holds changes with elections -> give all brokers the same"
+                f" {_FOREIGN if name in SECRETS else _CHANGES} -> give all brokers the same"
             )

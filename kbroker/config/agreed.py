@@ -82,6 +82,8 @@ AGREED: Final = (
     "super.users",
     "allow.everyone.if.no.acl.found",
 )
+# These are compared by fingerprints, which only a registration has.
+SECRETS: Final = ("password.encoder.secret", "delegation.token.secret.key")
 UNSET: Final = "unset"
 
 

@@ -9,7 +9,7 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.handlers import envelope
@@ -78,3 +78,21 @@ class Advertised:
 
             host = socket.gethostname()
         return BrokerEndpoint(name, host, port, self._listeners.protocol_of(name))
+
+
+def secrets_of(config: BrokerConfig) -> Callable[[str], dict[str, str]]:
+    """Gives what a broker of a cluster of this id registers in the place of its secrets."""
+
+    def fingerprints(cluster_id: str) -> dict[str, str]:
+        if not config[CONNECT]:
+            return {}
+        from kbroker.config.agreed import SECRETS, UNSET
+        from kbroker.security.secret_fingerprint import fingerprint
+
+        given = {name: config[name] for name in SECRETS}
+        return {
+            name: f"fingerprint {fingerprint(secret, name, cluster_id)}" if secret else UNSET
+            for name, secret in given.items()
+        }
+
+    return fingerprints

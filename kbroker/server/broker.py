@@ -59,7 +59,7 @@ from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.scheduler import Scheduler
 from kbroker.server import sockets
 from kbroker.server.admin_port import AdminPort, AdminSocket, HttpServer, Run, reachable
-from kbroker.server.advertised import Advertised
+from kbroker.server.advertised import Advertised, secrets_of
 from kbroker.server.authorizer import Access
 from kbroker.server.boot import boot_id
 from kbroker.server.closes import ClosedConnections
@@ -349,7 +349,7 @@ class Broker:
             store=self._session(), clock=self._clock, cluster_id=self._cluster_id,
             broker=self._advertised.broker(self._dynamic.started, self._bound, lossy=lossy),
             locks=lambda: lock_names(self._logs.usable), new_epochs_at_start=not self._logs.clean,
-            renew=self._next_session if self._member else None,
+            renew=self._next_session if self._member else None, secrets=secrets_of(self.config),
         )  # fmt: skip
         rules = Rules(
             config=self.config, validate_configs=validate_topic_overrides,

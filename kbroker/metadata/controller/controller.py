@@ -133,7 +133,7 @@ class Controller(Asking):
             ours, session.locks, clock, session_ms, listeners.start_is_known
         )
         self.start_given_up = False  # set by a signal handler, which takes no lock
-        self._cluster_id = session.cluster_id
+        self._cluster_id, self._secrets = session.cluster_id, session.secrets
         self._new_epochs = session.new_epochs_at_start
         self._election = Election(session.store, ours.node_id, clock)
         self._loop = session.loop(
@@ -362,6 +362,7 @@ class Controller(Asking):
             return event.started  # the stop comes next
         if event.until_ms is None:
             self._cluster_id = cluster_of(self._store, self._cluster_id)
+            self._registration.add_settings(self._secrets(self._cluster_id))
         until_ms = self._registration.wait_until_ms(self._store, event.until_ms)
         if until_ms is not None:
             self._try_again(event._replace(until_ms=until_ms))

@@ -7,7 +7,7 @@ called on the controller's thread, unless it says otherwise.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -25,11 +25,16 @@ from kbroker.metadata.image import BrokerImage, new_uuid
 from kbroker.metadata.store.base import MetadataStore
 
 
+def no_secrets(cluster_id: str) -> Mapping[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """The metadata store, and this broker as it registers there.
 
     `locks`: see registration.py. `cluster_id`: a new cluster's, and an old one must have it.
+    `secrets` gives what is registered among `broker.settings` and depends on the cluster's id.
     `new_epochs_at_start` starts a new leader epoch everywhere: for a start after an unclean end,
     when logs may have lost records that consumers have read. `renew` begins a session in place of
     one that is over; None: a session lasts as long as the broker. `loop` is another than one with
@@ -41,6 +46,7 @@ class Session:
     clock: Clock
     locks: Locks = tuple
     cluster_id: str | None = None
+    secrets: Callable[[str], Mapping[str, str]] = no_secrets
     new_epochs_at_start: bool = False
     renew: Callable[[], MetadataStore] | None = None
     loop: MakeLoop[Event] = EventLoop

@@ -19,7 +19,7 @@ that comes later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -81,6 +81,12 @@ class Registration:
         self._known = known
         self._is_noted = not broker.lossy
         self._comes_again = False
+
+    def add_settings(self, settings: Mapping[str, str]) -> None:
+        """Those that the broker registers with, too."""
+        self.broker = replace(
+            self.broker, settings=(*self.broker.settings, *sorted(settings.items()))
+        )
 
     def make(self, store: MetadataStore) -> None:
         self.epoch = register(store, self.broker, self._locks(), self._clock.wall_ms())

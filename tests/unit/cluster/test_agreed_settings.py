@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kbroker.cluster.agreed_settings import warn_of_differences
 from kbroker.config import BrokerConfig
-from kbroker.config.agreed import AGREED, agreed_settings, same_text
+from kbroker.config.agreed import AGREED, SECRETS, agreed_settings, same_text
 from kbroker.config.definition import BROKER_KEYS
 from kbroker.config.key import READ_ONLY
 from kbroker.metadata.controller import records
@@ -23,12 +24,14 @@ from kbroker.metadata.image import (
     ConfigResource,
 )
 from kbroker.metadata.store.embedded import EmbeddedStore
-from kbroker.server.advertised import Advertised
+from kbroker.security.secret_fingerprint import fingerprint
+from kbroker.server.advertised import Advertised, secrets_of
 from kbroker.server.dynamic_config import DynamicConfig
 from tests.support.source_tree import ROOT
 
 MIN_IN_SYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 CLUSTER = "zookeeper.connect=127.0.0.1:2181"
 
 
@@ -52,7 +55,7 @@ COORDINATORS = (
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
     made = EmbeddedStore.open(tmp_path)
-    ensure_skeleton(made, "AAAAAAAAAAAAAAAAAAAAAA")
+    ensure_skeleton(made, CLUSTER_ID)
     yield made
     made.close()
 
@@ -61,6 +64,8 @@ def register(store: EmbeddedStore, node_id: int, *overrides: str) -> None:
     config = BrokerConfig.load(overrides=[f"node.id={node_id}", CLUSTER, *overrides])
     bound = {name: [("127.0.0.1", 9092)] for name in config.listeners.names}
     broker = Advertised(config.listeners).broker(config, bound, lossy=False)
+    secrets = secrets_of(config)(CLUSTER_ID).items()
+    broker = replace(broker, settings=(*broker.settings, *secrets))
     path = records.broker_path(node_id)
     store.create(path, records.encode_broker(broker, 1), ephemeral=True)
 
@@ -117,6 +122,40 @@ def test_each_setting_of_a_coordinator_is_compared_or_is_a_brokers_own() -> None
         name for name, key in BROKER_KEYS.items() if key.supported and name.startswith(COORDINATORS)
     }
     assert keys - {*AGREED} == BY_BROKER
+
+
+def test_brokers_with_other_secrets_are_named_and_no_secret_is(
+    store: EmbeddedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder, tokens = SECRETS
+    register(store, 1, f"{encoder}=geheim", f"{tokens}=of-tokens")
+    register(store, 2, f"{encoder}=geheim", f"{tokens}=of-tokens")
+    assert lines(store, caplog) == []
+    register(store, 3, f"{encoder}=anders", f"{tokens}=of-tokens")
+    register(store, 4, f"{tokens}=of-tokens")
+    (line,) = lines(store, caplog)
+    ours, theirs = (fingerprint(text, encoder, CLUSTER_ID) for text in ("geheim", "anders"))
+    assert f"{encoder}: fingerprint {ours} here, fingerprint {theirs} at 3, unset at 4;" in line
+    assert "geheim" not in store.get(records.broker_path(1)).data.decode()
+    # One that registers without them is passed by, as brokers of an earlier kbroker do.
+    store.delete(records.broker_path(3))
+    broker = records.decode_broker(records.broker_path(1), store.get(records.broker_path(1)).data)
+    early = replace(broker, node_id=3, settings=((MIN_IN_SYNC, "1"),))
+    store.create(records.broker_path(3), records.encode_broker(early, 1), ephemeral=True)
+    assert "at 3" not in "".join(lines(store, caplog))
+
+
+def test_a_fingerprint_says_little_and_is_of_its_cluster() -> None:
+    made = fingerprint("geheim", SECRETS[0], CLUSTER_ID)
+    assert len(made) == 5 and int(made, 16) >= 0
+    assert made == fingerprint("geheim", SECRETS[0], CLUSTER_ID)
+    others = [
+        fingerprint("geheim", SECRETS[1], CLUSTER_ID),
+        fingerprint("geheim", SECRETS[0], "B" * 22),
+        fingerprint("", SECRETS[0], CLUSTER_ID),
+    ]
+    assert made not in others
+    assert secrets_of(BrokerConfig.load(overrides=[f"{SECRETS[0]}=x"]))(CLUSTER_ID) == {}
 
 
 def test_racks_and_listeners_are_compared(
@@ -197,8 +236,8 @@ def test_texts_can_be_compared_between_languages() -> None:
 
 def test_the_document_names_each() -> None:
     document = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
-    for name in AGREED:
+    for name in (*AGREED, *SECRETS):
         assert f"`{name}`" in document, name
-    assert all(BROKER_KEYS[name].supported for name in AGREED)
+        assert BROKER_KEYS[name].supported
     # What else says how long records are kept cannot be set at run time.
     assert BROKER_KEYS["log.retention.hours"].dynamic is READ_ONLY
