@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
-from kbroker.cli.certificate_checks import expiry
-from kbroker.cli.checks import FAILING, OK, Check
+from kbroker.findings.certificates import expiry
+from kbroker.findings.checks import FAILING, OK, Check
 from kbroker.cli.connect import command_config
 from kbroker.errors import UsageError, UserError
 from kbroker.outside_text import printable

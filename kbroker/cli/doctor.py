@@ -19,7 +19,8 @@ import click
 
 from kbroker.cli import cluster_checks
 from kbroker.cli.certificate_checks import certificates
-from kbroker.cli.checks import NOTE, OK, WARNING, Check, report
+from kbroker.cli.checks import report
+from kbroker.findings.checks import NOTE, OK, WARNING, Check
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.listener_checks import (
     ANSWER_TIMEOUT_MS,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from kbroker.cli.moments import shown_moment
+from kbroker.findings.moments import shown_moment
 from kbroker.cli.output import say
 from kbroker.errors import UsageError
 from kbroker.log.engine.checkpoints import (

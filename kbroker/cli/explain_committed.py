@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kbroker.cli.last_stable import held, stable_offsets
+from kbroker.findings.last_stable import held, stable_offsets
 from kbroker.cli.partitions import Chosen, existing
 from kbroker.errors import ErrorCode, KafkaError
 

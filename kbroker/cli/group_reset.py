@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
-from kbroker.cli.moments import parse_moment, parse_span
+from kbroker.findings.moments import parse_moment, parse_span
 from kbroker.cli.output import as_cell, output_option, print_table, say, write_json
 from kbroker.cli.partitions import (
     Chosen,

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from kbroker.cli.checks import FAILING, OK, WARNING, Check
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.cli.connect import login
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import KafkaError, UserError

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.cli.checks import FAILING, NOTE, OK, WARNING, Check, disk
+from kbroker.findings.checks import FAILING, NOTE, OK, WARNING, Check, disk
 from kbroker.clock import Clock
 
 # A connection and each file of a segment (log, two indexes) take one.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.moments import parse_moment
+from kbroker.findings.moments import parse_moment
 from kbroker.cli.output import output_option, write_rows
 from kbroker.cli.partitions import (
     by_partition,

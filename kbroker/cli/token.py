@@ -108,7 +108,7 @@ def list_tokens(owners: tuple[str, ...], bootstrap: str, output: str) -> None:
 @bootstrap_option
 def renew(token_id: str, period: str | None, bootstrap: str) -> None:
     """Have a token be valid for longer."""
-    from kbroker.cli.moments import shown_moment
+    from kbroker.findings.moments import shown_moment
     from kbroker.peer.token_messages import decode_renew_token, encode_renew_token
 
     period_ms = _span_ms(period)
@@ -128,7 +128,7 @@ def renew(token_id: str, period: str | None, bootstrap: str) -> None:
 @bootstrap_option
 def expire(token_id: str, after: str | None, bootstrap: str) -> None:
     """Remove a token, or have it expire earlier. Connections that are open stay until then."""
-    from kbroker.cli.moments import shown_moment
+    from kbroker.findings.moments import shown_moment
     from kbroker.peer.token_messages import decode_expire_token, encode_expire_token
 
     period_ms = _span_ms(after)
@@ -161,7 +161,7 @@ def _hmac_of(client: Client, token_id: str) -> bytes:
 
 
 def _row(known: KnownToken) -> dict[str, object]:
-    from kbroker.cli.moments import shown_moment
+    from kbroker.findings.moments import shown_moment
 
     token = known.token
     return {
@@ -176,7 +176,7 @@ def _row(known: KnownToken) -> dict[str, object]:
 
 
 def _span_ms(text: str | None) -> int:
-    from kbroker.cli.moments import parse_span
+    from kbroker.findings.moments import parse_span
 
     return _LONGEST if text is None else parse_span(text)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from kbroker.cli.checks import size
+from kbroker.findings.checks import size
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import as_cell, output_option, print_table, say
 from kbroker.errors import KafkaError, UserError

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.cli.partitions import lag, total
-from kbroker.cli.replica_health import Moving, missing_replicas, moving_now
+from kbroker.findings.missing_replicas import Moving, missing_replicas, moving_now
 from kbroker.errors import ErrorCode
 from kbroker.peer.groups import Groups, Listed
 from kbroker.peer.messages import LATEST_TIMESTAMP

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.moments import parse_span, shown_moment, shown_span
+from kbroker.findings.moments import parse_span, shown_moment, shown_span
 from kbroker.cli.output import output_option, print_table, say, write_json, write_rows
 from kbroker.errors import ErrorCode, UsageError
 
 if TYPE_CHECKING:
-    from kbroker.peer.transaction_messages import Client
     from kbroker.peer.transactions import Described
 
 STATES: Final = (
@@ -82,6 +81,7 @@ def _state(text: str) -> str:
 def describe(ids: tuple[str, ...], bootstrap: str, output: str) -> int:
     """Show producer, state, times and partitions."""
     from kbroker.clock import SystemClock
+    from kbroker.findings.transactions import document
     from kbroker.peer.transactions import Transactions
 
     names = list(dict.fromkeys(ids))
@@ -106,33 +106,6 @@ def _report_others(described: list[Described]) -> int:
         error = each.error
         say(f"error: {error.name} ({error}): id '{each.transactional_id}'", err=True)
     return 1 if failed else 0
-
-
-def document(described: Described, now_ms: int) -> dict[str, Any]:
-    """What is known of an id, for programs."""
-    from kbroker.peer.transactions import ONGOING
-
-    found = described.transaction
-    began = found.start_ms if found.start_ms >= 0 else None
-    is_open = found.state == ONGOING and began is not None
-    return {
-        "transactional_id": found.transactional_id,
-        "state": found.state,
-        "coordinator": described.coordinator,
-        "producer_id": found.producer_id,
-        "producer_epoch": found.epoch,
-        "client": client_document(found.client),
-        "timeout_ms": found.timeout_ms,
-        "start_ms": began,
-        "time_left_ms": found.start_ms + found.timeout_ms - now_ms if is_open else None,
-        "partitions": [
-            {"topic": each.topic, "partition": each.partition} for each in found.partitions
-        ],
-    }
-
-
-def client_document(client: Client | None) -> dict[str, str] | None:
-    return None if client is None else {"id": client.client_id, "address": client.host}
 
 
 def _print(facts: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from kbroker.cli.last_stable import Held, held, stable_offsets
+from kbroker.findings.last_stable import Held, held, stable_offsets
 from kbroker.cli.main import main
 from kbroker.errors import ErrorCode
 from kbroker.peer.client import Client

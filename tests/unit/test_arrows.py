@@ -32,7 +32,7 @@ LEVELS: Final[tuple[tuple[str, ...], ...]] = (
     ("config", "protocol", "state machine", "purgatory", "metrics", "log core", "net core"),
     ("log", "security"),
     ("net", "peer", "metadata"),
-    ("replica",),
+    ("replica", "findings"),
     ("coordinator",),
     ("engine",),
     ("handlers",),

@@ -13,7 +13,7 @@ import pytest
 
 from kbroker.cli import health
 from kbroker.cli.admin_checks import check_url, readiness
-from kbroker.cli.checks import FAILING, OK, WARNING, Check
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.cli.main import main
 from kbroker.errors import UsageError
 from tests.support.certificates import Authority

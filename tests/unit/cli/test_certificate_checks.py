@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.certificate_checks import certificates, expiries
-from kbroker.cli.checks import FAILING, OK, WARNING, Check
+from kbroker.cli.certificate_checks import certificates
+from kbroker.findings.certificates import expiries
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.net._tls_context import TlsContext

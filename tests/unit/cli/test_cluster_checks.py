@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli import cluster_checks, health
-from kbroker.cli.checks import FAILING, OK, WARNING, Check
+from kbroker.cli import cluster_checks
+from kbroker.findings import cluster_health
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.messages import BrokerAddress, ClusterMetadata, PartitionMetadata, TopicMetadata
@@ -60,7 +61,8 @@ BROKER = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 
 
 def partitions(client: Any) -> list[Check]:
-    return list(health._partitions(client, client.answer, {}))
+    found = cluster_health.partitions_of(client, client.answer, {})
+    return list(cluster_health.partitions(found, client.answer))
 
 
 def test_health_names_partitions_with_their_brokers() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import doctor, listener_checks, machine_checks
-from kbroker.cli.checks import FAILING, NOTE, OK, WARNING, Check, disk, size, status_of
+from kbroker.findings.checks import FAILING, NOTE, OK, WARNING, Check, disk, size, status_of
 from kbroker.cli.main import main
 from kbroker.clock import ManualClock, SystemClock
 from kbroker.config import BrokerConfig

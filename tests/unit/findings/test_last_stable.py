@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli import last_stable
-from kbroker.cli.last_stable import Held, Offsets, held
+from kbroker.findings import last_stable
+from kbroker.findings.last_stable import Held, Offsets, held
 from kbroker.errors import ErrorCode
 from kbroker.peer.transaction_messages import (
     DescribedProducer,

@@ -7,10 +7,11 @@ same, so both are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.errors import KafkaError
+from kbroker.findings.pieces import Pause, in_pieces, no_pause
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,15 +31,25 @@ def moving_now(client: Client) -> Moving:
         return {}
 
 
-def missing_replicas(cluster: ClusterMetadata, moving: Moving) -> dict[TopicPartition, set[int]]:
+def partitions_in(
+    cluster: ClusterMetadata, pause: Pause = no_pause
+) -> Iterator[tuple[TopicPartition, PartitionMetadata]]:
+    """Every partition that the client may see."""
+    every = ((topic.name, each) for topic in cluster.topics.values() for each in topic.partitions)
+    for topic, partition in in_pieces(every, pause):
+        yield TopicPartition(topic, partition.index), partition
+
+
+def missing_replicas(
+    cluster: ClusterMetadata, moving: Moving, pause: Pause = no_pause
+) -> dict[TopicPartition, set[int]]:
     """Brokers of which a replica is offline or not in sync, by partition, in the names' order."""
     found = {
-        name: _missing(partition, moving.get(name))
-        for topic in cluster.topics.values()
-        for partition in topic.partitions
-        if (name := TopicPartition(topic.name, partition.index))
+        name: who
+        for name, partition in partitions_in(cluster, pause)
+        if (who := _missing(partition, moving.get(name)))
     }
-    return {name: found[name] for name in sorted(found) if found[name]}
+    return {name: found[name] for name in sorted(found)}
 
 
 def _missing(partition: PartitionMetadata, moving: ReassignedPartition | None) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.cli.moments import parse_moment, parse_span
+from kbroker.findings.moments import parse_moment, parse_span
 from kbroker.errors import UsageError
 
 
