@@ -2,7 +2,7 @@
 
 `remove` asks before it deletes, or needs --force. `explain` answers whether a principal may do
 something, and by which rule: with the decision of the broker's own authorizer, over the ACLs and
-the settings that the cluster has (`acl_explain.py`).
+the settings that the cluster has (`findings/acl_explain.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from kbroker.types import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kbroker.peer.client import Client
-    from kbroker.security.acl_filter import AclFilter
     from kbroker.security.acls import Acl
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -56,14 +54,16 @@ def command() -> None:
 @output_option
 def list_acls(principal: str | None, bootstrap: str, output: str, **named: Any) -> None:
     """ACLs of the named resources, or all."""
-    from kbroker.cli.acl_arguments import Named, check_principal, filters_of
+    from kbroker.cli.acl_arguments import Named, filters_of
+    from kbroker.peer.security import Security
+    from kbroker.findings.acl_words import check_principal
 
     if principal is not None:
         check_principal(principal)
     found: dict[Acl, None] = {}
     with connect(bootstrap) as client:
         for each in filters_of(Named(**named), principal):
-            found.update(dict.fromkeys(described(client, each)))
+            found.update(dict.fromkeys(Security(client).acls(each)))
     _write(found, output)
 
 
@@ -102,11 +102,12 @@ def remove(force: bool, bootstrap: str, **named: Any) -> None:
     """Remove the ACLs that `add` makes with the same options; without a principal, all of the
     named resources."""
     from kbroker.cli.acl_arguments import Named, removal_of
+    from kbroker.peer.security import Security
     from kbroker.peer.acl_messages import decode_delete_acls, encode_delete_acls
 
     filters = removal_of(Named(**named))
     with connect(bootstrap) as client:
-        found = list(dict.fromkeys(acl for each in filters for acl in described(client, each)))
+        found = list(dict.fromkeys(acl for each in filters for acl in Security(client).acls(each)))
         if not found:
             say("no such ACL")
             return
@@ -150,13 +151,13 @@ def explain(
     \b
     kbroker acl explain User:anna Read topic:orders --host 10.0.0.7
     """
-    from kbroker.cli.acl_arguments import (
+    from kbroker.findings.acl_words import (
         check_operation,
         check_principal,
         parse_operation,
         parse_resource,
     )
-    from kbroker.cli.acl_explain import Question, answer_of, document_of, lines_of
+    from kbroker.findings.acl_explain import Question, answer_of, document_of, lines_of
 
     check_principal(principal)
     type_, name = parse_resource(resource)
@@ -171,18 +172,8 @@ def explain(
         say(line)
 
 
-def described(client: Client, wanted: AclFilter) -> list[Acl]:
-    from kbroker.peer.acl_messages import decode_describe_acls, encode_describe_acls
-
-    return client.cluster.anywhere(
-        ApiKey.DESCRIBE_ACLS,
-        lambda version: encode_describe_acls(version, wanted),
-        decode_describe_acls,
-    )
-
-
 def _write(acls: Iterable[Acl], output: str) -> None:
-    from kbroker.cli.acl_explain import document_of_acl
+    from kbroker.findings.acl_explain import document_of_acl
 
     rows = [document_of_acl(acl) for acl in sorted(acls)]
     if output == "json":
@@ -192,6 +183,6 @@ def _write(acls: Iterable[Acl], output: str) -> None:
 
 
 def _line(acl: Acl) -> str:
-    from kbroker.cli.acl_explain import line_of
+    from kbroker.findings.acl_explain import line_of
 
     return line_of(acl)

@@ -1,7 +1,7 @@
 """Which ACLs the options of `kbroker acl` mean: those of Apache Kafka's `kafka-acls`.
 
-Names of operations are Kafka's, in any case (`Read`, `AlterConfigs`). `--producer`, `--consumer`
-and `--idempotent` are the ACLs that such a client needs; they allow, and take no `--operation`.
+Their words are those of `findings/acl_words.py`. `--producer`, `--consumer` and `--idempotent` are
+the ACLs that such a client needs; they allow, and take no `--operation`.
 
 Pure functions on the options that click has parsed; trouble is a UsageError.
 """
@@ -14,39 +14,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from kbroker.errors import UsageError
+from kbroker.findings.acl_words import (
+    check_operation,
+    check_principal,
+    java_text,
+    parse_operation,
+)
 from kbroker.security.acl_filter import AclFilter
 from kbroker.security.acls import WILDCARD, Acl, Entry, Pattern, PatternType, Permission
-from kbroker.security.rights import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from kbroker.security.rights import CLUSTER_NAME, Operation, ResourceType
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-
-def _kafkas(name: str) -> str:
-    return "".join(word.capitalize() for word in name.split("_"))
-
-
-OPERATION_NAMES: Final[dict[Operation, str]] = {
-    each: _kafkas(each.name) for each in Operation if each is not Operation.ANY
-}
-# How a resource is written in an argument and in a table.
-TYPE_NAMES: Final[dict[ResourceType, str]] = {
-    ResourceType.TOPIC: "topic",
-    ResourceType.GROUP: "group",
-    ResourceType.CLUSTER: "cluster",
-    ResourceType.TRANSACTIONAL_ID: "transactional-id",
-    ResourceType.DELEGATION_TOKEN: "delegation-token",
-    ResourceType.USER: "user-principal",
-}
-# Those of the types that `OPERATIONS` leaves out, since no request asks for them all.
-_MORE: Final = {
-    ResourceType.TRANSACTIONAL_ID: (
-        Operation.WRITE,
-        Operation.DESCRIBE,
-        Operation.TWO_PHASE_COMMIT,
-    ),
-    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
-    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
-}
 _PRODUCER: Final = (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)
 _PRODUCER_TRANSACTION: Final = (Operation.WRITE, Operation.DESCRIBE)
 _CONSUMER: Final = (Operation.READ, Operation.DESCRIBE)
@@ -250,59 +229,3 @@ def _subjects(named: Named) -> Iterator[tuple[Permission, str, str]]:
             check_principal(principal)
             for host in hosts or (WILDCARD,):
                 yield permission, principal, java_text(host)
-
-
-def java_text(host: str) -> str:
-    """As Apache Kafka writes the address of a client."""
-    from kbroker.security.hosts import java_host
-
-    return java_host(host)
-
-
-def check_principal(text: str) -> None:
-    from kbroker.security.authorizer import parse_principal
-
-    try:
-        parse_principal(text)
-    except ValueError as error:
-        raise UsageError(str(error), f"write User:{text}") from None
-
-
-def parse_operation(text: str) -> Operation:
-    wanted = text.replace("_", "").replace("-", "").lower()
-    for operation, name in OPERATION_NAMES.items():
-        if name.lower() == wanted:
-            return operation
-    raise UsageError(
-        f"there is no operation '{text}'", f"use one of {', '.join(OPERATION_NAMES.values())}"
-    )
-
-
-def check_operation(type_: ResourceType, operation: Operation) -> None:
-    possible = (*(_MORE.get(type_) or OPERATIONS[type_]), Operation.ALL)
-    if operation not in possible:
-        names = ", ".join(OPERATION_NAMES[each] for each in possible)
-        raise UsageError(
-            f"a {TYPE_NAMES[type_]} has no operation {OPERATION_NAMES[operation]}", f"use {names}"
-        )
-
-
-def parse_resource(text: str) -> tuple[ResourceType, str]:
-    """`topic:orders`, `group:shop`, `cluster`, and so on."""
-    kind, colon, name = text.partition(":")
-    for type_, label in TYPE_NAMES.items():
-        if kind.lower() != label:
-            continue
-        if type_ is ResourceType.CLUSTER:
-            if name in ("", CLUSTER_NAME):
-                return type_, CLUSTER_NAME
-            break
-        if name:
-            return type_, name
-        break
-    forms = ", ".join(
-        label if type_ is ResourceType.CLUSTER else f"{label}:NAME"
-        for type_, label in TYPE_NAMES.items()
-    )
-    why = "is no resource" if colon or kind else "names no resource"
-    raise UsageError(f"'{text}' {why}", f"write one of {forms}")

@@ -43,15 +43,11 @@ def command() -> None:
 @output_option
 def list_quotas(bootstrap: str, output: str, **named: Any) -> None:
     """Quotas of all entities, or of those with this user, client id or address."""
-    from kbroker.peer.quota_messages import decode_describe_quotas, encode_describe_quotas
+    from kbroker.peer.security import Security
 
     wanted = _entity(named)
     with connect(bootstrap) as client:
-        found = client.cluster.anywhere(
-            ApiKey.DESCRIBE_CLIENT_QUOTAS,
-            lambda version: encode_describe_quotas(version, wanted),
-            decode_describe_quotas,
-        )
+        found = Security(client).quotas(wanted)
     rows = []
     for entity, quotas in sorted(found, key=lambda each: str(each.entity)):
         for key, value in sorted(quotas.items()):

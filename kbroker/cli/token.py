@@ -143,13 +143,9 @@ def expire(token_id: str, after: str | None, bootstrap: str) -> None:
 
 
 def _described(client: Client, owners: list[Principal] | None) -> list[KnownToken]:
-    from kbroker.peer.token_messages import decode_describe_tokens, encode_describe_tokens
+    from kbroker.peer.security import Security
 
-    return client.cluster.anywhere(
-        ApiKey.DESCRIBE_DELEGATION_TOKEN,
-        lambda version: encode_describe_tokens(version, owners),
-        decode_describe_tokens,
-    )
+    return Security(client).tokens(owners)
 
 
 def _hmac_of(client: Client, token_id: str) -> bytes:

@@ -119,15 +119,12 @@ def delete(name: str, mechanisms: tuple[str, ...], data_dir: str | None, bootstr
 
 
 def _users(data_dir: str | None, bootstrap: str) -> list[UserScram]:
-    from kbroker.peer.user_messages import UserScram, decode_describe_users, encode_describe_users
+    from kbroker.peer.security import Security
+    from kbroker.peer.user_messages import UserScram
 
     if data_dir is None:
         with connect(bootstrap) as client:
-            return client.cluster.anywhere(
-                ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-                lambda version: encode_describe_users(version, None),
-                decode_describe_users,
-            )
+            return Security(client).users()
     from kbroker.metadata.offline_users import users_in
     from kbroker.metadata.users import credentials
 

@@ -10,11 +10,10 @@ from kbroker.cli.acl_arguments import (
     Named,
     acls_of,
     filters_of,
-    parse_operation,
-    parse_resource,
     removal_of,
 )
-from kbroker.cli.acl_explain import Answer, Question, decided, document_of, lines_of
+from kbroker.findings.acl_explain import Answer, Question, decided, document_of, lines_of
+from kbroker.findings.acl_words import parse_operation, parse_resource
 from kbroker.errors import UsageError
 from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
 from kbroker.security.authorizer import Rules

@@ -1,10 +1,10 @@
-"""`kbroker acl explain`: a decision of the authorizer, with its reason.
+"""A decision of the authorizer, with its reason: for `kbroker acl explain` and the console.
 
 The ACLs that cover the resource are described, `super.users` and `allow.everyone.if.no.acl.found`
 are read from a broker, and `Rules.decide` decides: the function with which a broker does. So the
 answer is that of the cluster as it is now, whether or not the principal has ever connected.
 
-Without --host the answer is that for a host which no ACL names, and hosts with another answer are
+Without a host the answer is that for a host which no ACL names, and hosts with another answer are
 named beside it.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kbroker.cli.acl_arguments import OPERATION_NAMES, TYPE_NAMES, java_text
+from kbroker.findings.acl_words import OPERATION_NAMES, TYPE_NAMES, java_text
 from kbroker.errors import ErrorCode, KafkaError, UsageError
 from kbroker.security.acl_filter import AclFilter
 from kbroker.security.acl_set import NO_ACL_SET, AclSet
@@ -62,14 +62,15 @@ class Answer(NamedTuple):
         return self.decision is None or self.decision.allowed
 
 
+
 def answer_of(client: Client, question: Question) -> Answer:
-    from kbroker.cli.acl import described
+    from kbroker.peer.security import Security
 
     everything = AclFilter(
         question.type, question.name, PatternType.MATCH, None, None, Operation.ANY, Permission.ANY
     )
     try:
-        acls = described(client, everything)
+        acls = Security(client).acls(everything)
     except KafkaError as error:
         if error.code is ErrorCode.SECURITY_DISABLED:
             return Answer(question, None)

@@ -1,0 +1,69 @@
+"""Users, ACLs, quotas and tokens from outside: what a cluster describes of them.
+
+KafkaError: the broker refuses, as SECURITY_DISABLED where there is no authorizer. Owner: the
+client's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.peer.client import Client
+    from kbroker.peer.quota_messages import EntityQuotas
+    from kbroker.peer.token_messages import KnownToken
+    from kbroker.peer.user_messages import UserScram
+    from kbroker.quota.entities import QuotaEntity
+    from kbroker.security.acl_filter import AclFilter
+    from kbroker.security.acls import Acl
+    from kbroker.security.session import Principal
+
+
+class Security:
+    """What may be asked about the security of a client's cluster; a command imports the messages
+    that it needs."""
+
+    def __init__(self, client: Client) -> None:
+        self._cluster: Final = client.cluster
+
+    def users(self, names: Sequence[str] | None = None) -> list[UserScram]:
+        """Users with SCRAM credentials; None: all."""
+        from kbroker.peer.user_messages import decode_describe_users, encode_describe_users
+
+        return self._cluster.anywhere(
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            lambda version: encode_describe_users(version, names),
+            decode_describe_users,
+        )
+
+    def acls(self, wanted: AclFilter) -> list[Acl]:
+        from kbroker.peer.acl_messages import decode_describe_acls, encode_describe_acls
+
+        return self._cluster.anywhere(
+            ApiKey.DESCRIBE_ACLS,
+            lambda version: encode_describe_acls(version, wanted),
+            decode_describe_acls,
+        )
+
+    def quotas(self, entity: QuotaEntity | None = None) -> list[EntityQuotas]:
+        """None: of all entities; else of those that have its parts."""
+        from kbroker.peer.quota_messages import decode_describe_quotas, encode_describe_quotas
+
+        return self._cluster.anywhere(
+            ApiKey.DESCRIBE_CLIENT_QUOTAS,
+            lambda version: encode_describe_quotas(version, entity),
+            decode_describe_quotas,
+        )
+
+    def tokens(self, owners: Sequence[Principal] | None = None) -> list[KnownToken]:
+        """None: all that the client may see."""
+        from kbroker.peer.token_messages import decode_describe_tokens, encode_describe_tokens
+
+        return self._cluster.anywhere(
+            ApiKey.DESCRIBE_DELEGATION_TOKEN,
+            lambda version: encode_describe_tokens(version, owners),
+            decode_describe_tokens,
+        )
