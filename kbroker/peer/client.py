@@ -42,6 +42,7 @@ from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.security.client_login import ClientLogin
+    from kbroker.security.rights import Operation
 
 
 class Client:
@@ -160,6 +161,16 @@ class Client:
                 version, timeout_ms=self._timeout_ms
             ),
             placement_messages.decode_list_reassignments,
+        )
+
+    def cluster_operations(self) -> frozenset[Operation]:
+        """What the client may do on the cluster; nothing if it may not describe it."""
+        from kbroker.peer import cluster_messages  # for the console alone
+
+        return self.cluster.anywhere(
+            ApiKey.DESCRIBE_CLUSTER,
+            cluster_messages.encode_describe_cluster,
+            cluster_messages.decode_operations,
         )
 
     def elect_leaders(
