@@ -32,15 +32,20 @@ def of_brokers(client: Client) -> list[Check]:
     """The certificates of brokers, as this client has got them: a line for each that expires soon,
     or one for all. None without TLS."""
     now_s = client.cluster.clock.wall_ms() / 1000
-    left_s: dict[int, float] = {}
+    return expiries({each: until_s - now_s for each, until_s in not_after_s(client).items()})
+
+
+def not_after_s(client: Client) -> dict[int, float]:
+    """When the certificate of each broker expires, in seconds since 1970; of those with TLS."""
+    found: dict[int, float] = {}
     for node_id, address in sorted(client.cluster.brokers.items()):
         try:
             until_s = client.cluster.link(address).certificate_not_after_s()
         except KafkaError:  # it is a line of its own
             continue
         if until_s is not None:
-            left_s[node_id] = until_s - now_s
-    return expiries(left_s)
+            found[node_id] = until_s
+    return found
 
 
 def expiries(left_s: Mapping[int, float]) -> list[Check]:

@@ -41,13 +41,14 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
 class Partitions(NamedTuple):
     """The partitions of a cluster: how many, and of those in trouble the brokers that lack.
 
-    `headless` have no leader. `lacking` have one, and too few replicas in sync; `below` are those of
-    them that refuse acks=all.
+    `missing`: how many lack replicas, with a leader or without. `headless` have no leader. `lacking`
+    have one, and too few replicas in sync; `below` are those of them that refuse acks=all.
     """
 
     count: int
     topics: int
     moving: int
+    missing: int
     headless: Mapping[TopicPartition, set[int]]
     lacking: Mapping[TopicPartition, set[int]]
     below: Mapping[TopicPartition, set[int]]
@@ -96,7 +97,8 @@ def partitions_of(
     lacking = {name: who for name, who in missing.items() if name not in headless}
     few = _below_minimum(client, every, lacking, pause)
     below = {name: who for name, who in lacking.items() if name in few}
-    return Partitions(len(every), len(cluster.topics), len(moving), headless, lacking, below)
+    counts = len(every), len(cluster.topics), len(moving), len(missing)
+    return Partitions(*counts, headless, lacking, below)
 
 
 def partitions(found: Partitions, cluster: ClusterMetadata) -> Iterator[Check]:
@@ -150,10 +152,12 @@ def held_back(
     return HeldBack(waiting, held(client, some, client.cluster.clock.wall_ms()))
 
 
-def transactions(client: Client, led: Sequence[TopicPartition]) -> Iterator[Check]:
+def transactions(
+    client: Client, led: Sequence[TopicPartition], pause: Pause = no_pause
+) -> Iterator[Check]:
     """Transactions that hold back consumers of committed records and do not end by themselves."""
     try:
-        found = held_back(client, led)
+        found = held_back(client, led, pause)
     except KafkaError as error:
         yield Check(WARNING, "transactions", f"unknown: {error}", "see the brokers' logs")
     else:

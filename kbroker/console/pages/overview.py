@@ -1,0 +1,263 @@
+"""The first page: whether all is well, the alarms, and what goes on now.
+
+Checks are those of `kbroker health`, asked with the visitor's client. Traffic is that of the broker
+that makes the page: the others' is on their own consoles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kbroker.console.asked import Asked
+from kbroker.console.page import (
+    Cell,
+    Column,
+    Fact,
+    Facts,
+    Links,
+    Notice,
+    Page,
+    Section,
+    Table,
+    Tone,
+    Unit,
+    to,
+)
+from kbroker.console.sections import (
+    alarm,
+    figure,
+    figures_of,
+    no_figures,
+    operations_of,
+    piece,
+    refusal,
+    rows_of,
+)
+from kbroker.errors import ErrorCode, KafkaError, UserError
+from kbroker.findings import certificates, cluster_health
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
+from kbroker.findings.missing_replicas import moving_now
+
+if TYPE_CHECKING:
+    from kbroker.findings.cluster_health import Partitions
+    from kbroker.metrics.model import Figures
+    from kbroker.peer.config_messages import LogDirectory
+    from kbroker.peer.messages import ClusterMetadata
+
+REFRESH_S: Final = 5
+# Partitions whose last stable offset is asked for; the page of transactions looks further.
+LED_ASKED_MAX: Final = 2_000
+_TONES: Final = {OK: Tone.GOOD, WARNING: Tone.WARN, FAILING: Tone.BAD}
+_DAY_S: Final = 86_400
+
+Directories = Mapping[int, Sequence["LogDirectory"]]
+
+
+def make(asked: Asked) -> Page:
+    client = asked.client
+    try:
+        cluster = client.metadata()
+    except (KafkaError, UserError) as error:
+        return Page("Overview", [refusal("brokers", error)], refresh_s=REFRESH_S)
+    figures = figures_of(asked, operations_of(asked))
+    partitions = cluster_health.partitions_of(client, cluster, moving_now(client), asked.pause)
+    asked.pause()
+    directories = _directories(asked)
+    checks = [
+        *cluster_health.brokers(client, cluster),
+        *_controller(cluster),
+        *certificates.of_brokers(client),
+        *cluster_health.partitions(partitions, cluster),
+        *_transactions(asked, cluster),
+        *cluster_health.disks({} if isinstance(directories, Notice) else directories),
+    ]
+    sections: list[Section] = [
+        *_notices(checks),
+        _cluster(cluster, partitions, figures),
+        _alarms(partitions, directories, figures),
+        _traffic(asked, figures),
+        _checks(checks),
+    ]
+    if figures is None:
+        sections.append(no_figures(asked))
+    sections.append(_disks(asked, directories))
+    sections += _certificates(asked, figures)
+    sections.append(Links("why", "Why", [("Why is this broker slow?", to("why", slow=1))]))
+    return Page("Overview", sections, refresh_s=REFRESH_S)
+
+
+def _controller(cluster: ClusterMetadata) -> Iterator[Check]:
+    """Only if there is none: the id that clients get is of a broker that takes their requests, not
+    of the one that has the office, as in Apache Kafka."""
+    check = cluster_health.controller(cluster)
+    if check.verdict != OK:
+        yield check
+
+
+def _directories(asked: Asked) -> Directories | Notice:
+    try:
+        return asked.client.log_directories(of_all=False)
+    except (KafkaError, UserError) as error:
+        return refusal("log directories", error)
+
+
+def _transactions(asked: Asked, cluster: ClusterMetadata) -> Iterator[Check]:
+    led = cluster_health.led_in(cluster, asked.pause)
+    some = led[:LED_ASKED_MAX]
+    yield from cluster_health.transactions(asked.client, some, asked.pause)
+    if len(led) > len(some):
+        seen = f"looked at in {len(some):,} of {len(led):,} partitions"
+        yield Check(OK, "transactions", seen)
+
+
+def _notices(checks: Sequence[Check]) -> Iterator[Notice]:
+    troubles = [each for each in checks if each.verdict in (FAILING, WARNING)]
+    for verdict in (FAILING, WARNING):
+        for each in troubles:
+            if each.verdict == verdict:
+                yield Notice(_TONES[verdict], f"{each.name}: {each.seen}", each.fix)
+    if not troubles:
+        yield Notice(Tone.GOOD, "nothing is wrong")
+
+
+def _cluster(
+    cluster: ClusterMetadata, partitions: Partitions, figures: Figures | None
+) -> Facts:
+    version = None
+    if figures is not None:
+        version = next((labels[0] for labels, _ in figures.samples("build_info")), None)
+    is_controller = figure(figures, "active_controllers")
+    office = None if is_controller is None else "this broker" if is_controller else "another broker"
+    return Facts(
+        "cluster",
+        "Cluster",
+        [
+            Fact("cluster_id", "Cluster id", Cell(cluster.cluster_id)),
+            Fact("brokers", "Brokers", Cell(len(cluster.brokers), to("brokers")), Unit.COUNT),
+            Fact("controller", "Controller", Cell(office)),
+            Fact("topics", "Topics", Cell(partitions.topics, to("topics")), Unit.COUNT),
+            Fact("partitions", "Partitions", Cell(partitions.count), Unit.COUNT),
+            Fact("moving", "On the way to other brokers", Cell(partitions.moving), Unit.COUNT),
+            Fact("version", "Version of this broker", Cell(version)),
+        ],
+    )
+
+
+def _alarms(
+    partitions: Partitions, directories: Directories | Notice, figures: Figures | None
+) -> Facts:
+    offline: int | None = None
+    if not isinstance(directories, Notice):
+        some = (each for theirs in directories.values() for each in theirs)
+        offline = sum(each.error is not ErrorCode.NONE for each in some)
+    counts = (
+        ("under_replicated", "Under-replicated partitions", partitions.missing),
+        ("offline", "Partitions without a leader", len(partitions.headless)),
+        ("below_min_isr", "Partitions below min.insync.replicas", len(partitions.below)),
+        ("offline_directories", "Offline log directories", offline),
+        ("failing_tasks", "Failing tasks of this broker", figure(figures, "tasks_failing")),
+        ("dead_threads", "Dead threads of this broker", figure(figures, "threads_dead")),
+        ("late_transactions", "Late transactions here", figure(figures, "late_transactions")),
+    )
+    items = [Fact(name, title, alarm(value), Unit.COUNT) for name, title, value in counts]
+    return Facts("alarms", "Alarms", items)
+
+
+def _traffic(asked: Asked, figures: Figures | None) -> Facts:
+    """Of this broker, over the last minute."""
+    rates = (
+        ("messages_in", "Records in", Unit.PER_S, figure(figures, "messages_in", "")),
+        ("bytes_in", "Bytes in", Unit.BYTES_PER_S, figure(figures, "bytes_in", "")),
+        ("bytes_out", "Bytes out to consumers", Unit.BYTES_PER_S, figure(figures, "bytes_out", "")),
+        ("replication_out", "Bytes out to followers", Unit.BYTES_PER_S,
+         figure(figures, "replication_bytes_out", "")),
+        ("replication_in", "Bytes in from leaders", Unit.BYTES_PER_S,
+         figure(figures, "replica_fetcher_bytes")),
+        ("handlers_idle", "Request handlers idle", Unit.RATIO, figure(figures, "handler_idle")),
+        ("network_idle", "Network threads idle", Unit.RATIO, figure(figures, "network_idle")),
+    )  # fmt: skip
+    of = f" of broker {asked.here.node_id}" if figures is not None else ""
+    items = [Fact(name, title, Cell(value), unit) for name, title, unit, value in rates]
+    return Facts("traffic", f"Traffic{of}", items)
+
+
+def _checks(checks: Sequence[Check]) -> Table:
+    columns = (
+        Column("verdict", "Verdict"),
+        Column("name", "Check"),
+        Column("seen", "Seen"),
+        Column("fix", "What to do"),
+    )
+    rows = [
+        (
+            Cell(each.verdict, tone=_TONES.get(each.verdict, Tone.PLAIN)),
+            Cell(each.name),
+            Cell(each.seen),
+            Cell(each.fix or None),
+        )
+        for each in checks
+    ]
+    return Table("checks", "Checks", columns, rows)
+
+
+def _disks(asked: Asked, directories: Directories | Notice) -> Section:
+    if isinstance(directories, Notice):
+        return directories
+    columns = (
+        Column("broker", "Broker"),
+        Column("directory", "Log directory"),
+        Column("state", "State"),
+        Column("logs_bytes", "Logs", Unit.BYTES),
+        Column("free_bytes", "Free", Unit.BYTES),
+        Column("total_bytes", "Size", Unit.BYTES),
+        Column("free", "Free share", Unit.RATIO),
+    )
+    every = [(node_id, each) for node_id in sorted(directories) for each in directories[node_id]]
+    held = piece(asked, "disks", len(every), "overview")
+    rows = rows_of(asked, every[held.start : held.end], lambda each: _disk(*each))
+    return Table("disks", "Disks", columns, rows, total=held.total, next_path=held.next_path)
+
+
+def _disk(node_id: int, directory: LogDirectory) -> Sequence[Cell]:
+    is_known = directory.error is ErrorCode.NONE and directory.total_bytes > 0
+    usable = max(directory.usable_bytes, 0) if is_known else None
+    verdict = next((each.verdict for each in cluster_health.disks({node_id: [directory]})), OK)
+    online = directory.error is ErrorCode.NONE
+    return (
+        Cell(node_id, to("brokers", node_id)),
+        Cell(directory.path),
+        Cell("online" if online else directory.error.name, tone=_TONES[verdict]),
+        Cell(sum(each.size_bytes for each in directory.logs)),
+        Cell(usable),
+        Cell(directory.total_bytes if is_known else None),
+        Cell(usable / directory.total_bytes if usable is not None else None),
+    )
+
+
+def _certificates(asked: Asked, figures: Figures | None) -> Iterator[Table]:
+    """Of the listeners of this broker, and those that the visitor's client has got; nothing
+    without TLS."""
+    found: list[tuple[int, str | None, float]] = [
+        (asked.here.node_id, labels[0], float(value))
+        for labels, value in ([] if figures is None else figures.samples("certificate_expiries"))
+        if isinstance(value, int | float)
+    ]
+    others = certificates.not_after_s(asked.client)
+    found += [(node_id, None, until_s) for node_id, until_s in others.items()]
+    if not found:
+        return
+    columns = (
+        Column("broker", "Broker"),
+        Column("listener", "Listener"),
+        Column("expires_ms", "Expires", Unit.MOMENT_MS),
+        Column("left_ms", "In", Unit.DURATION_MS),
+    )
+    rows = []
+    for node_id, listener, until_s in sorted(found, key=lambda each: each[2]):
+        left_s = until_s - asked.now_ms / 1000
+        verdict = certificates.expiry("certificate", "", left_s).verdict
+        tone = _TONES[verdict]
+        moment = Cell(round(until_s * 1000), tone=tone)
+        rows.append((Cell(node_id), Cell(listener), moment, Cell(round(left_s * 1000), tone=tone)))
+    yield Table("certificates", "Certificates", columns, rows)
