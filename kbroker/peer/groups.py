@@ -86,6 +86,22 @@ class Groups:
         )
         return described
 
+    def may_describe(self, group: str) -> bool:
+        """Whether the client has the right to, at any broker; there may be no such group."""
+        try:
+            described = self._cluster.ask(
+                self._cluster.any_broker(),
+                ApiKey.DESCRIBE_GROUPS,
+                lambda version: messages.encode_describe_groups(version, [group]),
+                messages.decode_describe_groups,
+            )
+        except KafkaError as error:
+            # Rights are looked at first, so it may be described.
+            if error.code in messages.COORDINATOR_MOVED:
+                return True
+            raise
+        return all(each.error is not ErrorCode.GROUP_AUTHORIZATION_FAILED for each in described)
+
     def describe_share(self, group: str) -> DescribedShareGroup | None:
         """None: there is no such share group, or its coordinator has none at all."""
         try:
