@@ -38,7 +38,9 @@ class Piece(NamedTuple):
     next_path: str
 
 
-def piece(asked: Asked, name: str, total: int, *path: str | int, **query: str | int | None) -> Piece:
+def piece(
+    asked: Asked, name: str, total: int, *path: str | int, **query: str | int | None
+) -> Piece:
     """`name` is that of the list: the query has its first row as `NAME_from`. `path` and `query`
     are the page's own. Raises Refused for a start that is no number."""
     key = f"{name}_from"

@@ -41,8 +41,9 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
 class Partitions(NamedTuple):
     """The partitions of a cluster: how many, and of those in trouble the brokers that lack.
 
-    `missing`: how many lack replicas, with a leader or without. `headless` have no leader. `lacking`
-    have one, and too few replicas in sync; `below` are those of them that refuse acks=all.
+    `missing`: how many lack replicas, with a leader or without. `headless` have no leader.
+    `lacking` have one, and too few replicas in sync; `below` are those of them that refuse
+    acks=all.
     """
 
     count: int
@@ -104,7 +105,10 @@ def partitions_of(
 def partitions(found: Partitions, cluster: ClusterMetadata) -> Iterator[Check]:
     """Those without a leader, those that refuse acks=all, those that lack replicas; or one line."""
     if found.headless:
-        seen = f"{len(found.headless)} of {found.count} have no leader: {_by_broker(found.headless)}"
+        seen = (
+            f"{len(found.headless)} of {found.count} have no leader: "
+            f"{_by_broker(found.headless)}"
+        )
         yield Check(FAILING, "partitions", seen, _start(found.headless, cluster))
     if found.below:
         seen = (

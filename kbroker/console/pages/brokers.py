@@ -130,10 +130,16 @@ def _row(
         Cell(counts.replicas.get(node_id, 0)),
         Cell(missing, tone=Tone.WARN if missing else Tone.PLAIN),
         Cell(counts.coming.get(node_id, 0)),
-        Cell(None if theirs is None else sum(log.size_bytes for each in theirs for log in each.logs)),
+        Cell(_logs_bytes(theirs)),
         Cell(_free(theirs)),
         Cell(offline, tone=Tone.BAD if offline else Tone.PLAIN),
     )
+
+
+def _logs_bytes(directories: Sequence[LogDirectory] | None) -> int | None:
+    if directories is None:
+        return None
+    return sum(log.size_bytes for each in directories for log in each.logs)
 
 
 def _free(directories: Sequence[LogDirectory] | None) -> int | None:
