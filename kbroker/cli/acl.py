@@ -55,8 +55,8 @@ def command() -> None:
 def list_acls(principal: str | None, bootstrap: str, output: str, **named: Any) -> None:
     """ACLs of the named resources, or all."""
     from kbroker.cli.acl_arguments import Named, filters_of
-    from kbroker.peer.security import Security
     from kbroker.findings.acl_words import check_principal
+    from kbroker.peer.security import Security
 
     if principal is not None:
         check_principal(principal)
@@ -102,8 +102,8 @@ def remove(force: bool, bootstrap: str, **named: Any) -> None:
     """Remove the ACLs that `add` makes with the same options; without a principal, all of the
     named resources."""
     from kbroker.cli.acl_arguments import Named, removal_of
-    from kbroker.peer.security import Security
     from kbroker.peer.acl_messages import decode_delete_acls, encode_delete_acls
+    from kbroker.peer.security import Security
 
     filters = removal_of(Named(**named))
     with connect(bootstrap) as client:
@@ -151,13 +151,13 @@ def explain(
     \b
     kbroker acl explain User:anna Read topic:orders --host 10.0.0.7
     """
+    from kbroker.findings.acl_explain import Question, answer_of, document_of, lines_of
     from kbroker.findings.acl_words import (
         check_operation,
         check_principal,
         parse_operation,
         parse_resource,
     )
-    from kbroker.findings.acl_explain import Question, answer_of, document_of, lines_of
 
     check_principal(principal)
     type_, name = parse_resource(resource)

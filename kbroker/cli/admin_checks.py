@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
-from kbroker.findings.certificates import expiry
-from kbroker.findings.checks import FAILING, OK, Check
 from kbroker.cli.connect import command_config
 from kbroker.errors import UsageError, UserError
+from kbroker.findings.certificates import expiry
+from kbroker.findings.checks import FAILING, OK, Check
 from kbroker.outside_text import printable
 
 if TYPE_CHECKING:

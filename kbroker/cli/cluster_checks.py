@@ -12,10 +12,10 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kbroker.findings.checks import FAILING, OK, WARNING, Check
-from kbroker.findings.cluster_health import MIN_IN_SYNC, TOPICS_ASKED_MAX, min_in_sync
 from kbroker.config.agreed import AGREED
 from kbroker.errors import KafkaError, UserError
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
+from kbroker.findings.cluster_health import MIN_IN_SYNC, TOPICS_ASKED_MAX, min_in_sync
 from kbroker.metadata.store.zookeeper_settings import CONNECT, parse_connect
 
 if TYPE_CHECKING:

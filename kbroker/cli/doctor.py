@@ -20,7 +20,6 @@ import click
 from kbroker.cli import cluster_checks
 from kbroker.cli.certificate_checks import certificates
 from kbroker.cli.checks import report
-from kbroker.findings.checks import NOTE, OK, WARNING, Check
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.listener_checks import (
     ANSWER_TIMEOUT_MS,
@@ -38,6 +37,7 @@ from kbroker.config.documents import BROKER_VALUES
 from kbroker.config.effects import Effects, KnobEffects
 from kbroker.config.effects import load as load_effects
 from kbroker.config.key import format_value
+from kbroker.findings.checks import NOTE, OK, WARNING, Check
 
 # Whose setting it is, where it is not this broker's.
 _WHERE = {"producer": ", set in the producer", "kafka": " in Apache Kafka"}

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import click
 
-from kbroker.findings.moments import shown_moment
 from kbroker.cli.output import say
 from kbroker.errors import UsageError
+from kbroker.findings.moments import shown_moment
 from kbroker.log.engine.checkpoints import (
     LEADER_EPOCH_FILE,
     PARTITION_METADATA_FILE,

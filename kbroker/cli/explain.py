@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
-from kbroker.findings.moments import shown_moment
 from kbroker.cli.output import output_option, say, write_json
 from kbroker.cli.partitions import Chosen, existing
 from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
+from kbroker.findings.moments import shown_moment
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client

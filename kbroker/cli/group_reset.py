@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
-from kbroker.findings.moments import parse_moment, parse_span
 from kbroker.cli.output import as_cell, output_option, print_table, say, write_json
 from kbroker.cli.partitions import (
     Chosen,
@@ -25,6 +24,7 @@ from kbroker.cli.partitions import (
     still_there,
 )
 from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
+from kbroker.findings.moments import parse_moment, parse_span
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client

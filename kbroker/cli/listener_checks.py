@@ -13,10 +13,10 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.cli.connect import login
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import KafkaError, UserError
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
 
 if TYPE_CHECKING:
     from kbroker.config.admin_listeners import AdminListener

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.findings.checks import FAILING, NOTE, OK, WARNING, Check, disk
 from kbroker.clock import Clock
+from kbroker.findings.checks import FAILING, NOTE, OK, WARNING, Check, disk
 
 # A connection and each file of a segment (log, two indexes) take one.
 FILES_ADVISED: Final = 100_000

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.findings.moments import parse_moment
 from kbroker.cli.output import output_option, write_rows
 from kbroker.cli.partitions import (
     by_partition,
@@ -19,6 +18,7 @@ from kbroker.cli.partitions import (
     log_offsets,
     parse_chosen,
 )
+from kbroker.findings.moments import parse_moment
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
-from kbroker.findings.moments import shown_moment, shown_span
 from kbroker.cli.output import as_cell, output_option, print_table, say, write_json
 from kbroker.errors import ErrorCode
+from kbroker.findings.moments import shown_moment, shown_span
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from kbroker.findings.checks import size
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import as_cell, output_option, print_table, say
 from kbroker.errors import KafkaError, UserError
+from kbroker.findings.checks import size
 from kbroker.outside_text import escaped
 
 if TYPE_CHECKING:

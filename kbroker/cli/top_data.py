@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.cli.partitions import lag, total
-from kbroker.findings.missing_replicas import Moving, missing_replicas, moving_now
 from kbroker.errors import ErrorCode
+from kbroker.findings.missing_replicas import Moving, missing_replicas, moving_now
 from kbroker.peer.groups import Groups, Listed
 from kbroker.peer.messages import LATEST_TIMESTAMP
 from kbroker.types import TopicPartition

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.findings.moments import parse_span, shown_moment, shown_span
 from kbroker.cli.output import output_option, print_table, say, write_json, write_rows
 from kbroker.errors import ErrorCode, UsageError
+from kbroker.findings.moments import parse_span, shown_moment, shown_span
 
 if TYPE_CHECKING:
     from kbroker.peer.transactions import Described

@@ -73,9 +73,7 @@ def sizes_of(
     }
 
 
-def moves_of(
-    moving: Moving, sizes: Sizes, leaders: Mapping[TopicPartition, int]
-) -> list[Move]:
+def moves_of(moving: Moving, sizes: Sizes, leaders: Mapping[TopicPartition, int]) -> list[Move]:
     """In the order of their names."""
     return [_move(name, moving, sizes, leaders) for name in sorted(moving)]
 

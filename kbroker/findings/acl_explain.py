@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kbroker.findings.acl_words import OPERATION_NAMES, TYPE_NAMES, java_text
 from kbroker.errors import ErrorCode, KafkaError, UsageError
+from kbroker.findings.acl_words import OPERATION_NAMES, TYPE_NAMES, java_text
 from kbroker.security.acl_filter import AclFilter
 from kbroker.security.acl_set import NO_ACL_SET, AclSet
 from kbroker.security.acls import (
@@ -60,7 +60,6 @@ class Answer(NamedTuple):
     @property
     def allowed(self) -> bool:
         return self.decision is None or self.decision.allowed
-
 
 
 def answer_of(client: Client, question: Question) -> Answer:

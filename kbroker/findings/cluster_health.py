@@ -106,8 +106,7 @@ def partitions(found: Partitions, cluster: ClusterMetadata) -> Iterator[Check]:
     """Those without a leader, those that refuse acks=all, those that lack replicas; or one line."""
     if found.headless:
         seen = (
-            f"{len(found.headless)} of {found.count} have no leader: "
-            f"{_by_broker(found.headless)}"
+            f"{len(found.headless)} of {found.count} have no leader: {_by_broker(found.headless)}"
         )
         yield Check(FAILING, "partitions", seen, _start(found.headless, cluster))
     if found.below:
@@ -145,9 +144,7 @@ class HeldBack(NamedTuple):
         return [each for each in self.held if each.is_trouble]
 
 
-def held_back(
-    client: Client, led: Sequence[TopicPartition], pause: Pause = no_pause
-) -> HeldBack:
+def held_back(client: Client, led: Sequence[TopicPartition], pause: Pause = no_pause) -> HeldBack:
     waiting: dict[TopicPartition, Offsets] = {}
     for start in range(0, len(led), OFFSETS_ASKED_MAX):
         found = stable_offsets(client, led[start : start + OFFSETS_ASKED_MAX])

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kbroker.errors import ErrorCode
 from kbroker.findings.moments import shown_moment, shown_span
 from kbroker.findings.transactions import client_document
-from kbroker.errors import ErrorCode
 from kbroker.peer.transaction_messages import DescribedProducer, DescribedProducers, Filter
 from kbroker.peer.transactions import ONGOING, OPEN_STATES, Described, Transactions
 from kbroker.types import TopicPartition

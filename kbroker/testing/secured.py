@@ -197,8 +197,8 @@ class Secured:
 def parse_acl(text: str) -> Acl:
     """`[deny] USER OPERATION RESOURCE`, as `alice Read topic:orders`. A name that ends with * is a
     prefix; `topic:*` is every topic. ValueError: it is not of this form."""
-    from kbroker.findings.acl_words import check_operation, parse_operation, parse_resource
     from kbroker.errors import UsageError
+    from kbroker.findings.acl_words import check_operation, parse_operation, parse_resource
     from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
 
     words = text.split()

@@ -11,9 +11,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from kbroker.findings.last_stable import Held, held, stable_offsets
 from kbroker.cli.main import main
 from kbroker.errors import ErrorCode
+from kbroker.findings.last_stable import Held, held, stable_offsets
 from kbroker.peer.client import Client
 from kbroker.testing import Broker
 from kbroker.testing.inspection import wait_until

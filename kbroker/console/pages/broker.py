@@ -288,9 +288,7 @@ def _replicas(
         )
 
     rows = rows_of(asked, every[held.start : held.end], row)
-    return Table(
-        "replicas", "Replicas", columns, rows, total=held.total, next_path=held.next_path
-    )
+    return Table("replicas", "Replicas", columns, rows, total=held.total, next_path=held.next_path)
 
 
 def _role(where: TopicPartition, node_id: int, cluster: ClusterMetadata) -> str | None:
@@ -303,9 +301,7 @@ def _role(where: TopicPartition, node_id: int, cluster: ClusterMetadata) -> str 
     return "in sync" if node_id in found.isr else "not in sync"
 
 
-def _partition(
-    partitions: Sequence[PartitionMetadata], index: int
-) -> PartitionMetadata | None:
+def _partition(partitions: Sequence[PartitionMetadata], index: int) -> PartitionMetadata | None:
     """Partitions come in the order of their numbers; not from every broker."""
     if index < len(partitions) and partitions[index].index == index:
         return partitions[index]

@@ -121,9 +121,7 @@ def _notices(checks: Sequence[Check]) -> Iterator[Notice]:
         yield Notice(Tone.GOOD, "nothing is wrong")
 
 
-def _cluster(
-    cluster: ClusterMetadata, partitions: Partitions, figures: Figures | None
-) -> Facts:
+def _cluster(cluster: ClusterMetadata, partitions: Partitions, figures: Figures | None) -> Facts:
     version = None
     if figures is not None:
         version = next((labels[0] for labels, _ in figures.samples("build_info")), None)

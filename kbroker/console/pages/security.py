@@ -186,9 +186,7 @@ def _acls(asked: Asked) -> Iterator[Section]:
     )
     held = piece(asked, "acls", len(found), "security", **_kept(asked, _FILTERS))
     rows = rows_of(asked, found[held.start : held.end], _acl)
-    yield Table(
-        "acls", "ACLs", columns, rows, "no ACL", held.total, held.next_path
-    )
+    yield Table("acls", "ACLs", columns, rows, "no ACL", held.total, held.next_path)
 
 
 def _acl(acl: Acl) -> Sequence[Cell]:
@@ -222,9 +220,7 @@ def _users(asked: Asked) -> Iterator[Section]:
     rows = rows_of(
         asked, every[held.start : held.end], lambda each: [Cell(value) for value in each]
     )
-    yield Table(
-        "users", "Users with SCRAM", columns, rows, "no user", held.total, held.next_path
-    )
+    yield Table("users", "Users with SCRAM", columns, rows, "no user", held.total, held.next_path)
 
 
 def _quotas(asked: Asked) -> Iterator[Section]:

@@ -48,9 +48,7 @@ def make(asked: Asked) -> Page:
         return _page([Notice(Tone.WARN, str(error)), *_forms(query)], _WRONG)
     operations = operations_of(asked)
     if Operation.DESCRIBE not in operations:
-        notice = Notice(
-            Tone.WARN, "you may not see why", "it needs Describe on the cluster"
-        )
+        notice = Notice(Tone.WARN, "you may not see why", "it needs Describe on the cluster")
         return _page([notice, *_forms(query)], _DENIED)
     if not _may_describe(asked, question):
         what = f"{question.about.value} {question.name}: you may not see this"
@@ -90,9 +88,7 @@ def _may_describe(asked: Asked, question: Question) -> bool:
 
 
 def _answer(answer: Mapping[str, Any], *, may_see_quotas: bool) -> Iterator[Section]:
-    causes = [
-        each for each in answer["causes"] if may_see_quotas or each["kind"] != _THROTTLED
-    ]
+    causes = [each for each in answer["causes"] if may_see_quotas or each["kind"] != _THROTTLED]
     if causes:
         first = causes[0]
         yield Notice(Tone.BAD, first["what"], first["next_step"])

@@ -12,9 +12,9 @@ from kbroker.cli.acl_arguments import (
     filters_of,
     removal_of,
 )
+from kbroker.errors import UsageError
 from kbroker.findings.acl_explain import Answer, Question, decided, document_of, lines_of
 from kbroker.findings.acl_words import parse_operation, parse_resource
-from kbroker.errors import UsageError
 from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
 from kbroker.security.authorizer import Rules
 from kbroker.security.rights import Operation, ResourceType

@@ -13,9 +13,9 @@ import pytest
 
 from kbroker.cli import health
 from kbroker.cli.admin_checks import check_url, readiness
-from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.cli.main import main
 from kbroker.errors import UsageError
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from tests.support.certificates import Authority
 
 TIMEOUT_MS = 20_000

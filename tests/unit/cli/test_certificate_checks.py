@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli.certificate_checks import certificates
-from kbroker.findings.certificates import expiries
-from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
+from kbroker.findings.certificates import expiries
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.net._tls_context import TlsContext
 from kbroker.observe.readiness import RUNNING, Readiness
 from tests.support.certificates import Authority

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kbroker.cli import cluster_checks
-from kbroker.findings import cluster_health
-from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.findings import cluster_health
+from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.peer.messages import BrokerAddress, ClusterMetadata, PartitionMetadata, TopicMetadata
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import doctor, listener_checks, machine_checks
-from kbroker.findings.checks import FAILING, NOTE, OK, WARNING, Check, disk, size, status_of
 from kbroker.cli.main import main
 from kbroker.clock import ManualClock, SystemClock
 from kbroker.config import BrokerConfig
 from kbroker.config.effects import Effects, KnobEffects, Tried
+from kbroker.findings.checks import FAILING, NOTE, OK, WARNING, Check, disk, size, status_of
 from tests.unit.peer.fake_broker import FakeBroker
 
 LINE_COLUMNS_MAX = 132  # the widest that terminals were made for

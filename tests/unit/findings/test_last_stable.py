@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.errors import ErrorCode
 from kbroker.findings import last_stable
 from kbroker.findings.last_stable import Held, Offsets, held
-from kbroker.errors import ErrorCode
 from kbroker.peer.transaction_messages import (
     DescribedProducer,
     DescribedProducers,

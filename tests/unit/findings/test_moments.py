@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.findings.moments import parse_moment, parse_span
 from kbroker.errors import UsageError
+from kbroker.findings.moments import parse_moment, parse_span
 
 
 @pytest.mark.parametrize(
