@@ -37,6 +37,7 @@ from tests.unit.console.fake_cluster import (
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 TIMEOUT_MS = 60_000
+NOTHING_HELD = HeldBack({}, ())
 
 
 def described(name: str, open_ms: int, state: str = "Ongoing", **more: Any) -> Described:
@@ -86,7 +87,7 @@ Install = Any
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    def installed(*known: Described, held: HeldBack = HeldBack({}, ())) -> Coordinators:
+    def installed(*known: Described, held: HeldBack = NOTHING_HELD) -> Coordinators:
         coordinators = Coordinators(*known)
         monkeypatch.setattr(transactions, "Transactions", coordinators)
         monkeypatch.setattr(transactions, "held_back", lambda *_: held)

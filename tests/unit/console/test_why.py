@@ -34,7 +34,7 @@ THROTTLED = {**CAUSE, "kind": "throttled", "what": "User:anna is throttled", "si
 def answer(*causes: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "question": {}, "broker": 1, "at_ms": NOW_MS, "causes": list(causes),
-        "seen": ["1 partition of 1 topic"], "not_seen": ["logs of the partitions that broker 2 leads"],
+        "seen": ["1 partition of 1 topic"], "not_seen": ["logs that broker 2 leads"],
     }  # fmt: skip
 
 
