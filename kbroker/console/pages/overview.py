@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 REFRESH_S: Final = 5
 # Partitions whose last stable offset is asked for; the page of transactions looks further.
 LED_ASKED_MAX: Final = 2_000
+# Troubles at the top of the page; the table of checks has all.
+NOTICES_MAX: Final = 20
 _TONES: Final = {OK: Tone.GOOD, WARNING: Tone.WARN, FAILING: Tone.BAD}
 _DAY_S: Final = 86_400
 
@@ -77,7 +79,7 @@ def make(asked: Asked) -> Page:
         _cluster(cluster, partitions, figures),
         _alarms(partitions, directories, figures),
         _traffic(asked, figures),
-        _checks(checks),
+        _checks(asked, checks),
     ]
     if figures is None:
         sections.append(no_figures(asked))
@@ -112,11 +114,14 @@ def _transactions(asked: Asked, cluster: ClusterMetadata) -> Iterator[Check]:
 
 
 def _notices(checks: Sequence[Check]) -> Iterator[Notice]:
+    """The worst first."""
     troubles = [each for each in checks if each.verdict in (FAILING, WARNING)]
-    for verdict in (FAILING, WARNING):
-        for each in troubles:
-            if each.verdict == verdict:
-                yield Notice(_TONES[verdict], f"{each.name}: {each.seen}", each.fix)
+    troubles.sort(key=lambda each: each.verdict != FAILING)
+    for each in troubles[:NOTICES_MAX]:
+        yield Notice(_TONES[each.verdict], f"{each.name}: {each.seen}", each.fix)
+    if len(troubles) > NOTICES_MAX:
+        more = len(troubles) - NOTICES_MAX
+        yield Notice(Tone.WARN, f"and {more:,} more", "see the table of checks")
     if not troubles:
         yield Notice(Tone.GOOD, "nothing is wrong")
 
@@ -180,13 +185,14 @@ def _traffic(asked: Asked, figures: Figures | None) -> Facts:
     return Facts("traffic", f"Traffic{of}", items)
 
 
-def _checks(checks: Sequence[Check]) -> Table:
+def _checks(asked: Asked, checks: Sequence[Check]) -> Table:
     columns = (
         Column("verdict", "Verdict"),
         Column("name", "Check"),
         Column("seen", "Seen"),
         Column("fix", "What to do"),
     )
+    held = piece(asked, "checks", len(checks), "overview")
     rows = [
         (
             Cell(each.verdict, tone=_TONES.get(each.verdict, Tone.PLAIN)),
@@ -194,9 +200,11 @@ def _checks(checks: Sequence[Check]) -> Table:
             Cell(each.seen),
             Cell(each.fix or None),
         )
-        for each in checks
+        for each in checks[held.start : held.end]
     ]
-    return Table("checks", "Checks", columns, rows)
+    return Table(
+        "checks", "Checks", columns, rows, total=held.total, next_path=held.next_path
+    )
 
 
 def _disks(asked: Asked, directories: Directories | Notice) -> Section:
@@ -252,10 +260,14 @@ def _certificates(asked: Asked, figures: Figures | None) -> Iterator[Table]:
         Column("left_ms", "In", Unit.DURATION_MS),
     )
     rows = []
-    for node_id, listener, until_s in sorted(found, key=lambda each: each[2]):
+    found.sort(key=lambda each: each[2])
+    held = piece(asked, "certificates", len(found), "overview")
+    for node_id, listener, until_s in found[held.start : held.end]:
         left_s = until_s - asked.now_ms / 1000
         verdict = certificates.expiry("certificate", "", left_s).verdict
         tone = _TONES[verdict]
         moment = Cell(round(until_s * 1000), tone=tone)
         rows.append((Cell(node_id), Cell(listener), moment, Cell(round(left_s * 1000), tone=tone)))
-    yield Table("certificates", "Certificates", columns, rows)
+    yield Table(
+        "certificates", "Certificates", columns, rows, total=held.total, next_path=held.next_path
+    )

@@ -133,3 +133,15 @@ def test_partitions_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch
     assert any(
         row["seen"] == "looked at in 2,000 of 2,500 partitions" for row in rows(page, "checks")
     )
+
+
+def test_many_troubles_are_some_notices_and_all_checks() -> None:
+    client = FakeClient(cluster_of((1,), orders=[part(0)]))
+    full = [directory(f"/data-{number}", free=GB) for number in range(600)]
+    client.directories = {1: full}
+    page = overview.make(asked_of(client))
+    said = notices(page)
+    assert len(said) == overview.NOTICES_MAX + 1 and said[-1] == "and 580 more"
+    assert len(rows(page, "checks")) == len(rows(page, "disks")) == 500
+    rest = overview.make(asked_of(client, checks_from="500", disks_from="500"))
+    assert len(rows(rest, "disks")) == 100 and len(rows(rest, "checks")) == 102
