@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 
 def piece(
-    asked: Asked, name: str, total: int, *path: str | int, **query: str | int | None
+    asked: Asked, name: str, total: int, /, *path: str | int, **query: str | int | None
 ) -> Piece:
     """`name` is that of the list: the query has its first row as `NAME_from`. `path` and `query`
     are the page's own. Raises Refused for a start that is no number."""

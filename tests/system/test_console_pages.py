@@ -52,7 +52,9 @@ def test_numbers_are_those_of_the_commands(run: Run) -> None:
             asked = asked_of(client, FakeHere({}))._replace(now_ms=running.clock.now_ms())
             found = overview.make(asked)
             checks = [row for row in run("health", *at)["checks"] if row["name"] != "controller"]
-            drawn = [(row["verdict"], row["name"], row["fix"] or "") for row in rows(found, "checks")]
+            drawn = [
+                (row["verdict"], row["name"], row["fix"] or "") for row in rows(found, "checks")
+            ]
             assert drawn == [(row["verdict"], row["name"], row["fix"]) for row in checks]
             frame = run("top", *at)
             cluster = facts(found, "cluster")
@@ -108,8 +110,11 @@ def secured(tmp_path: Path) -> Iterator[Callable[[str], Client]]:
 def test_a_visitor_sees_what_the_rights_allow(secured: Callable[[str], Client]) -> None:
     answer = {"causes": [], "seen": [], "not_seen": [], "broker": 1}
     alice, bob = secured("alice"), secured("bob")
-    page = security.make(asked_of(alice, FakeHere({}), may_principal="User:bob",
-                                  may_operation="Read", may_type="topic", may_name="bills"))  # fmt: skip
+    question = {
+        "may_principal": "User:bob", "may_operation": "Read",
+        "may_type": "topic", "may_name": "bills",
+    }  # fmt: skip
+    page = security.make(asked_of(alice, FakeHere({}), **question))
     assert {row["principal"] for row in rows(page, "acls")} == {"User:alice", "User:bob"}
     assert {row["user"] for row in rows(page, "users")} == {"alice", "bob"}
     assert facts(page, "explained")["allowed"] is False

@@ -202,9 +202,7 @@ def _checks(asked: Asked, checks: Sequence[Check]) -> Table:
         )
         for each in checks[held.start : held.end]
     ]
-    return Table(
-        "checks", "Checks", columns, rows, total=held.total, next_path=held.next_path
-    )
+    return Table("checks", "Checks", columns, rows, total=held.total, next_path=held.next_path)
 
 
 def _disks(asked: Asked, directories: Directories | Notice) -> Section:

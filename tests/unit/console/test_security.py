@@ -51,7 +51,10 @@ class Answers:
         )
         self.found: dict[str, Any] = {
             "acls": [acl("orders"), acl("bills", permission=Permission.DENY)],
-            "users": [UserScram("zoe", {"SCRAM-SHA-512": 4096}), UserScram("anna", {"b": 2, "a": 1})],
+            "users": [
+                UserScram("zoe", {"SCRAM-SHA-512": 4096}),
+                UserScram("anna", {"b": 2, "a": 1}),
+            ],
             "quotas": [EntityQuotas(QuotaEntity(user=EVERY), {"request_percentage": 12.5})],
             "tokens": [KnownToken(token, SECRET)],
         }
