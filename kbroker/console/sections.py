@@ -1,4 +1,4 @@
-"""What several pages need: lists that go on at the next address, notices of what is refused, and
+"""What several pages need: lists that go on at the next address, notices of a refusal, and
 the figures of this broker for a visitor who may have them.
 """
 
@@ -60,7 +60,7 @@ def rows_of(
 
 
 def refusal(subject: str, error: KafkaError | UserError) -> Notice:
-    """Instead of what a broker has refused, or could not answer."""
+    """In place of an answer that a broker has refused, or could not give."""
     if isinstance(error, UserError):
         return Notice(Tone.BAD, f"{subject}: {error.cause}", error.fix)
     if error.code in _DENIED:

@@ -46,7 +46,7 @@ class Partitions(NamedTuple):
     acks=all.
     """
 
-    count: int
+    total: int
     topics: int
     moving: int
     missing: int
@@ -106,23 +106,23 @@ def partitions(found: Partitions, cluster: ClusterMetadata) -> Iterator[Check]:
     """Those without a leader, those that refuse acks=all, those that lack replicas; or one line."""
     if found.headless:
         seen = (
-            f"{len(found.headless)} of {found.count} have no leader: {_by_broker(found.headless)}"
+            f"{len(found.headless)} of {found.total} have no leader: {_by_broker(found.headless)}"
         )
         yield Check(FAILING, "partitions", seen, _start(found.headless, cluster))
     if found.below:
         seen = (
-            f"{len(found.below)} of {found.count} refuse acks=all, too few in sync: "
+            f"{len(found.below)} of {found.total} refuse acks=all, too few in sync: "
             f"{_by_broker(found.below)}"
         )
         yield Check(FAILING, "partitions", seen, _start(found.below, cluster))
     if found.lacking:
         seen = (
-            f"{len(found.lacking)} of {found.count} lack in-sync replicas: "
+            f"{len(found.lacking)} of {found.total} lack in-sync replicas: "
             f"{_by_broker(found.lacking)}"
         )
         yield Check(WARNING, "partitions", seen, _start(found.lacking, cluster))
     if not found.headless and not found.lacking:
-        seen = f"{found.count} in {found.topics} topics, each with all its replicas"
+        seen = f"{found.total} in {found.topics} topics, each with all its replicas"
         if found.moving:
             seen += f", {found.moving} on the way to other brokers"
         yield Check(OK, "partitions", seen)
@@ -166,7 +166,7 @@ def transactions(
 
 
 def transactions_held(found: HeldBack, led: int) -> Iterator[Check]:
-    """The same of what was found; `led`: how many partitions were looked at."""
+    """The same of an answer; `led`: how many partitions were looked at."""
     for each in found.troubles[:_NAMED_MAX]:
         name = f"{each.partition.topic}/{each.partition.partition}"
         seen = f"{name} is held at {each.last_stable} of {each.high_watermark}: {each.verdict}"

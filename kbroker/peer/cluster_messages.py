@@ -1,4 +1,4 @@
-"""DescribeCluster, as our client asks it: for what it may do on the cluster (KIP-430).
+"""DescribeCluster, as our client asks it: which operations it may do on the cluster (KIP-430).
 
 As `messages`. Pure functions, any thread.
 """

@@ -71,13 +71,13 @@ def test_numbers_are_those_of_the_commands(run: Run) -> None:
             assert rows(of_one, "listeners") and rows(of_one, "moves") == []
 
             page = transactions.make(asked)
-            (shown,) = rows(page, "open")
+            (listed,) = rows(page, "open")
             (known,) = run("txn", "describe", "payments", *at)
             for name, column in (("transactional_id", "transactional_id"), ("state", "state"),
                                  ("producer_id", "producer_id"), ("start_ms", "began_ms"),
                                  ("coordinator", "coordinator")):  # fmt: skip
-                assert shown[column] == known[name]
-            assert shown["partitions"] == len(known["partitions"]) == 2
+                assert listed[column] == known[name]
+            assert listed["partitions"] == len(known["partitions"]) == 2
             held = {row["partition"]: row for row in rows(page, "held")}
             explained = run("explain", "orders/0", "--isolation", "read_committed", *at)
             assert held[0]["waiting"] == explained["log"]["waiting"] == 1
@@ -107,7 +107,7 @@ def secured(tmp_path: Path) -> Iterator[Callable[[str], Client]]:
             each.close()
 
 
-def test_a_visitor_sees_what_the_rights_allow(secured: Callable[[str], Client]) -> None:
+def test_a_visitor_sees_as_much_as_the_rights_allow(secured: Callable[[str], Client]) -> None:
     answer = {"causes": [], "seen": [], "not_seen": [], "broker": 1}
     alice, bob = secured("alice"), secured("bob")
     question = {

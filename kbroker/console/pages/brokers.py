@@ -116,7 +116,9 @@ def _row(
 ) -> Sequence[Cell]:
     address = cluster.brokers.get(node_id)
     theirs = None if directories is None else directories.get(node_id)
-    answers = GONE if address is None else ANSWERS if theirs is not None else SILENT
+    answers: str | None = GONE
+    if address is not None:
+        answers = ANSWERS if theirs is not None else SILENT
     if directories is None and address is not None:
         answers = None  # it was not asked
     missing = counts.missing.get(node_id, 0)

@@ -140,7 +140,7 @@ def _cluster(cluster: ClusterMetadata, partitions: Partitions, figures: Figures 
             Fact("brokers", "Brokers", Cell(len(cluster.brokers), to("brokers")), Unit.COUNT),
             Fact("controller", "Controller", Cell(office)),
             Fact("topics", "Topics", Cell(partitions.topics, to("topics")), Unit.COUNT),
-            Fact("partitions", "Partitions", Cell(partitions.count), Unit.COUNT),
+            Fact("partitions", "Partitions", Cell(partitions.total), Unit.COUNT),
             Fact("moving", "On the way to other brokers", Cell(partitions.moving), Unit.COUNT),
             Fact("version", "Version of this broker", Cell(version)),
         ],

@@ -45,7 +45,7 @@ def three_brokers() -> FakeClient:
     return client
 
 
-def test_each_broker_with_what_it_holds() -> None:
+def test_each_broker_with_its_replicas_and_disks() -> None:
     page = brokers.make(asked_of(three_brokers()))
     one, two, three = rows(page, "brokers")
     assert (one["answers"], one["leads"], one["replicas"], one["logs_bytes"]) == (
@@ -147,7 +147,7 @@ def test_quotas_need_a_right_of_their_own() -> None:
     assert "connections" not in names(page) and "throttled" not in names(page)
 
 
-def test_what_only_another_broker_knows_is_named() -> None:
+def test_facts_that_only_another_broker_has_are_named() -> None:
     client = three_brokers()
     page = broker.make(asked_of(client, FakeHere(None), {"broker": "2"}))
     assert any("are known to it alone" in each for each in notices(page, Tone.QUIET))

@@ -105,7 +105,7 @@ def test_quotas_need_a_right_of_their_own() -> None:
         {"produce": "orders", "batch-bytes": "9" * 20},
     ],
 )
-def test_what_is_no_question_asks_nothing(query: dict[str, str]) -> None:
+def test_a_query_that_is_no_question_asks_nothing(query: dict[str, str]) -> None:
     page = why.make(asked_of(client(), FakeHere(None), **query))
     assert page.status == 400 and len(notices(page, Tone.WARN)) == 1 and forms(page)
 
