@@ -78,12 +78,12 @@ def make(asked: Asked) -> Page:
         *_notices(checks),
         _cluster(cluster, partitions, figures),
         _alarms(partitions, directories, figures),
-        _traffic(asked, figures),
-        _checks(asked, checks),
     ]
-    if figures is None:
+    if figures is not None:
+        sections.append(_traffic(asked, figures))
+    else:
         sections.append(no_figures(asked))
-    sections.append(_disks(asked, directories))
+    sections += [_checks(asked, checks), _disks(asked, directories)]
     sections += _certificates(asked, figures)
     sections.append(Links("why", "Why", [("Why is this broker slow?", to("why", slow=1))]))
     return Page("Overview", sections, refresh_s=REFRESH_S)
@@ -167,7 +167,7 @@ def _alarms(
     return Facts("alarms", "Alarms", items)
 
 
-def _traffic(asked: Asked, figures: Figures | None) -> Facts:
+def _traffic(asked: Asked, figures: Figures) -> Facts:
     """Of this broker, over the last minute."""
     rates = (
         ("messages_in", "Records in", Unit.PER_S, figure(figures, "messages_in", "")),
@@ -180,9 +180,8 @@ def _traffic(asked: Asked, figures: Figures | None) -> Facts:
         ("handlers_idle", "Request handlers idle", Unit.RATIO, figure(figures, "handler_idle")),
         ("network_idle", "Network threads idle", Unit.RATIO, figure(figures, "network_idle")),
     )  # fmt: skip
-    of = f" of broker {asked.here.node_id}" if figures is not None else ""
     items = [Fact(name, title, Cell(value), unit) for name, title, unit, value in rates]
-    return Facts("traffic", f"Traffic{of}", items)
+    return Facts("traffic", f"Traffic of broker {asked.here.node_id}", items)
 
 
 def _checks(asked: Asked, checks: Sequence[Check]) -> Table:
