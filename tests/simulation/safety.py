@@ -412,9 +412,8 @@ class Safety:
     def deleted(
         self, running: Running, name: TopicPartition, start: int, before: Mapping[int, int]
     ) -> None:
-        """A broker answers that the logs of all live replicas begin there. `before`: those that
-        were registered when the request came; one that registers during it need not have been
-        waited for, since the low watermark may have been read earlier."""
+        """A broker answers that the logs of all live replicas begin there. `before`: the brokers
+        when the request came; the low watermark may be older than one that registers later."""
         self.look()
         partition, state = self.partition(name), running.states[name]
         now = self.registered(running)
