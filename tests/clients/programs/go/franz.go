@@ -26,7 +26,8 @@ var franzBalancers = map[string]func() kgo.GroupBalancer{
 }
 
 func (f *franz) client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(options, kgo.SeedBrokers(strings.Split(f.bootstrap, ",")...))...)
+	options = append(options, kgo.SeedBrokers(strings.Split(f.bootstrap, ",")...))
+	return kgo.NewClient(append(options, franzSecurity()...)...)
 }
 
 func within() (context.Context, context.CancelFunc) {

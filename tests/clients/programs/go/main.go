@@ -61,6 +61,11 @@ type command struct {
 	TimeoutMs    int               `json:"timeout_ms"`
 	Value        []byte            `json:"value"`
 	Commit       bool              `json:"commit"`
+	CA           string            `json:"ca"`
+	Mechanism    string            `json:"mechanism"`
+	User         string            `json:"user"`
+	Password     string            `json:"password"`
+	Token        string            `json:"token"`
 }
 
 // A member of a group, reading in the background.
@@ -87,6 +92,7 @@ type transactional interface {
 }
 
 type client interface {
+	connect() error
 	create(topic string, partitions int32, configs map[string]string) error
 	produce(topic, codec string, records []record) ([]int64, error)
 	read(wanted command) ([]record, error)
@@ -164,6 +170,10 @@ type begun struct {
 
 func do(clients client, open begun, wanted command) (any, error) {
 	switch wanted.Op {
+	case "secure":
+		return nil, secure(wanted)
+	case "connect":
+		return nil, clients.connect()
 	case "create":
 		return nil, clients.create(wanted.Topic, wanted.Partitions, wanted.Configs)
 	case "produce":

@@ -25,6 +25,7 @@ func saramaSettings() *sarama.Config {
 	settings := sarama.NewConfig()
 	settings.ClientID = "sarama-agent"
 	settings.Version = sarama.MaxVersion
+	saramaSecurity(settings)
 	return settings
 }
 

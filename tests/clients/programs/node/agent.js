@@ -6,6 +6,7 @@
 // are plugged in as its documentation says, from packages that bring what they need.
 "use strict";
 
+const { readFileSync } = require("node:fs");
 const readline = require("node:readline");
 const { randomUUID } = require("node:crypto");
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = require("kafkajs");
@@ -33,13 +34,28 @@ const CODECS = {
   zstd: CompressionTypes.ZSTD,
 };
 
-const kafka = new Kafka({
-  clientId: "kafkajs-agent",
-  brokers: [process.argv[2]],
-  logLevel: logLevel.ERROR,
-  retry: { initialRetryTime: 100, maxRetryTime: 1000, retries: 60 },
-  logCreator: () => ({ label, log }) => process.stderr.write(`${label} ${JSON.stringify(log)}\n`),
-});
+function made(own) {
+  return new Kafka({
+    clientId: "kafkajs-agent",
+    brokers: [process.argv[2]],
+    logLevel: logLevel.ERROR,
+    retry: { initialRetryTime: 100, maxRetryTime: 1000, retries: 60 },
+    logCreator: () => ({ label, log }) => process.stderr.write(`${label} ${JSON.stringify(log)}\n`),
+    ...own,
+  });
+}
+
+let kafka = made({});
+let secured = {};
+
+// The settings of clients for a listener with TLS and logins.
+function security({ ca, mechanism, user, password, token }) {
+  const name = mechanism.toLowerCase();
+  const login = name === "oauthbearer"
+    ? { oauthBearerProvider: async () => ({ value: token }) }
+    : { username: user, password };
+  return { ssl: { ca: [readFileSync(ca)] }, sasl: { mechanism: name, ...login } };
+}
 
 const bytes = (text) => (text === null ? null : Buffer.from(text, "base64"));
 const text = (data) => (data === null || data === undefined ? null : Buffer.from(data).toString("base64"));
@@ -222,6 +238,19 @@ async function transact(wanted) {
 
 const commands = {
   version: async () => require("kafkajs/package.json").version,
+
+  secure: async (wanted) => {
+    secured = security(wanted);
+    kafka = made(secured);
+    return null;
+  },
+
+  connect: async () => {
+    const admin = made({ ...secured, retry: { retries: 0 } }).admin();
+    await admin.connect();
+    await admin.disconnect();
+    return null;
+  },
 
   create: ({ topic, partitions, configs }) =>
     withAdmin(async (admin) => {
