@@ -7,6 +7,7 @@ cdef Channel* channel_open(
     Processor* processor, NewConnection* connection) noexcept nogil
 cdef void channel_on_readable(Channel* channel, int ended) noexcept nogil
 cdef void channel_on_writable(Channel* channel) noexcept nogil
+cdef void channel_shake(Channel* channel) noexcept nogil
 cdef int channel_has_work(Channel* channel) noexcept nogil
 cdef void channel_turn(Channel* channel) noexcept nogil
 cdef void channel_received(Channel* channel, Request* request) noexcept nogil

@@ -35,8 +35,8 @@ from kbroker.net._frames cimport (
     frames_next, frames_peer_name, frames_receive)
 from kbroker.net._muted_waits cimport note_waited, note_waits
 from kbroker.net._processor_lists cimport (
-    add_opening, channel_is_opening, channel_make_ready, listener_opens, note_active,
-    remove_opening, remove_recent)
+    add_opening, channel_is_opening, channel_make_ready, channel_shake_soon, listener_opens,
+    note_active, remove_opening, remove_recent, remove_shaking)
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
@@ -63,8 +63,6 @@ cdef extern from "socket_io.h" nogil:
 
 cdef enum:
     SEND_BYTES_PER_TURN = 4 << 20
-    # Steps of handshakes in a round: each may take half a millisecond, and others wait meanwhile.
-    HANDSHAKES_MAX = 4
 
 
 cdef int _fire(Channel* channel, int event) noexcept nogil:
@@ -153,16 +151,12 @@ cdef unsigned long long _next_connection_id(Processor* processor) noexcept nogil
     return <unsigned long long>processor.connections_opened * 64 + <unsigned>processor.index
 
 
-cdef void _handshake(Channel* channel) noexcept nogil:
-    # A step of the transport's handshake; it says when it wants the next one.
+cdef void channel_shake(Channel* channel) noexcept nogil:
+    """A step of the transport's handshake; it says when it wants the next one."""
     cdef Processor* processor = channel.processor
     cdef int status
     if channel.closing or not channel.readable:
         return
-    if processor.handshakes == HANDSHAKES_MAX:
-        channel_make_ready(channel)
-        return
-    processor.handshakes += 1
     status = channel.transport.handshake(channel.transport_own)
     processor.now_ns = kb_now_ns()
     if status == TRANSPORT_FAILED:
@@ -259,7 +253,8 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
             if transport_end(channel):
                 channel_close(channel)
         elif channel.state == HANDSHAKING:
-            _handshake(channel)
+            if channel.readable and not channel.closing:
+                channel_shake_soon(channel)
         elif channel.readable or channel.rx != NULL:
             note_waits(channel)
         return
@@ -559,6 +554,8 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     channel.fd = -1
     if channel_is_opening(channel):
         remove_opening(channel)
+    if channel.shakes:
+        remove_shaking(channel)
     quota_release(channel.ip_entry, 0)
     channel.ip_entry = NULL
     note_waited(channel)

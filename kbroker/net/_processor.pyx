@@ -3,7 +3,8 @@
 
     while running:
         configure new connections -> process answers -> poll -> process events
-        -> process channels that are ready without an event -> hand requests over -> close the idle
+        -> process channels that are ready without an event -> hand requests over -> shake hands
+        -> close the idle
 
 Others reach it through two things under its lock: the ring of new connections (20, as in Kafka) and
 the list of answers, which needs no bound since every answer is a request that was counted when it
@@ -46,6 +47,7 @@ from kbroker.net._request_channel cimport (
     request_channel_look, request_channel_push, request_channel_sleeps, request_is_hot,
     request_channel_waits)
 from kbroker.net._request_times cimport request_times_free
+from kbroker.net._shaking cimport shake_hands
 from kbroker.net._sleep cimport ASLEEP, AWAKE, LENT, interrupt_sleep, wake_processor
 from kbroker.net._throttle cimport throttle_sleep_ms
 from kbroker.net._unsent cimport unsent_are_too_many
@@ -498,7 +500,7 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
     cdef int count
     cdef int64_t before_ns
     cdef int64_t slept_ns
-    if processor.ready_head != NULL:
+    if processor.ready_head != NULL or processor.shaking != NULL:
         timeout_ms = 0
     else:
         kb_store_int(&processor.sleeping, ASLEEP)
@@ -536,7 +538,6 @@ cdef void* _main(void* argument) noexcept nogil:
     lock_ranked(&processor.turn, RANK_TURN)
     processor.now_ns = kb_now_ns()
     while True:
-        processor.handshakes = 0
         _configure_new_connections(processor)
         _process_answers(processor, 0)
         if unsent_are_too_many(processor.settings):
@@ -551,6 +552,8 @@ cdef void* _main(void* argument) noexcept nogil:
         if count > 0:
             _process_events(processor, events, count)
         _hand_over(processor)
+        if processor.shaking != NULL:
+            shake_hands(processor)
         _look(processor)
         if processor.closed_head != NULL:
             reap_closed(processor)

@@ -1,6 +1,6 @@
 # cython: language_level=3
-"""The lists of a Processor's channels: by their last activity, those that are ready, and those
-that are not open yet.
+"""The lists of a Processor's channels: by their last activity, those that are ready, those that
+shake hands, and those that are not open yet.
 
 Inline, no module of its own. In the Processor's turn.
 """
@@ -55,6 +55,22 @@ cdef inline void remove_opening(Channel* channel) noexcept nogil:
     kb_add_i64(&channel.processor.settings.opening_total, -channel.opening_bytes)
     channel.opening_bytes = 0
     quota_opened(channel.ip_entry)
+
+
+# Its handshake can go on: it waits for its turn among others (_shaking).
+cdef inline void channel_shake_soon(Channel* channel) noexcept nogil:
+    cdef Processor* processor = channel.processor
+    if channel.shakes or channel.closed:
+        return
+    channel.shakes = 1
+    linked_append(&processor.shaking, &processor.shaking_last, channel, &channel.shaking_before,
+                  "channels that shake hands: nothing is after the last")
+
+
+cdef inline void remove_shaking(Channel* channel) noexcept nogil:
+    channel.shakes = 0
+    linked_remove(&channel.processor.shaking, &channel.processor.shaking_last, channel,
+                  &channel.shaking_before, "channels that shake hands: neighbours name each other")
 
 
 # It has something to do that no event will announce.

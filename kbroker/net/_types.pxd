@@ -211,12 +211,15 @@ cdef struct Channel:
     Channel* next_throttled
     Channel* opening_before       # of those that are not open yet
     Channel* opening_after
+    Channel* shaking_before       # of those whose handshake can go on
+    Channel* shaking_after
     Processor* processor
     int fd
     int8_t state                  # ChannelState
     int8_t readable               # the socket may hold bytes (edge-triggered)
     int8_t writable               # the last send did not meet EAGAIN
     int8_t ready                  # in the ready list
+    int8_t shakes                 # among those whose handshake can go on
     int8_t closing                # no more reads; ends when what is queued has been sent
     int8_t ended                  # the peer sends no more: ends with its last answer
     int8_t closed                 # socket gone; waits for its requests
@@ -364,6 +367,8 @@ cdef struct Processor:
     uint8_t* copies               # of short file ranges, on their way; see _send
     Channel* ready_head
     Channel* ready_tail
+    Channel* shaking              # the next one whose handshake goes on; see _shaking
+    Channel* shaking_last
     Channel* oldest
     Channel* newest
     Channel* closed_head
@@ -377,7 +382,8 @@ cdef struct Processor:
     Channel* noted_head           # their channels, while they are handed over
     Channel* noted_tail
     int64_t now_ns
-    int handshakes                # steps of handshakes in this round
+    int64_t shaken_ns             # the last step of a handshake ended
+    int64_t shaken_idle_ns        # idle_ns was so much then
     int64_t compacted_ns
     int64_t looked_ns             # at its requests that are still queued; 0: none is
     # Figures, written in its turn, read by anyone.

@@ -12,7 +12,9 @@ A peer that meets a byte which did not go through the transport reads nonsense. 
 - with `says_late` it wants to write only when all of an UPDATE has been sent;
 - after `acks_every` records (0: never) it waits for a record of ACK before it sends the next;
 - an empty record is the end;
-- with `opens` false it opens for no connection.
+- with `opens` false it opens for no connection;
+- from the step of handshakes that `hold` names, steps wait, and the thread of their Processor with
+  them, until another one is named, or none.
 
 A test's process only: the broker never imports it.
 """
@@ -22,7 +24,9 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
+from posix.unistd cimport usleep
+
+from kbroker.core._atomics cimport kb_add_i64, kb_load_i64, kb_store_i64
 from kbroker.net._listener_transport cimport ListenerTransport
 from kbroker.net._types cimport (
     TRANSPORT_DONE, TRANSPORT_FAILED, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Transport)
@@ -43,6 +47,7 @@ cdef extern from "<poll.h>" nogil:
 
 cdef enum:
     WAITS_MS_MAX = 60000
+    HOLD_US = 100
     RAW_BYTES = 64 << 10
     PLAIN_BYTES = 256 << 10       # a test sends no more while the server waits for an ACK
     RECORD_BYTES_MAX = 16 << 10
@@ -66,6 +71,9 @@ cdef struct Options:
     int64_t receives
     int64_t says_late             # of an UPDATE: it wants to write when all of it has been sent
     int64_t opens
+    int64_t held_from             # atomic: so many steps do not wait; -1: none does
+    int64_t steps                 # of handshakes
+    int64_t steps_at_receive      # so many when bytes were received last
 
 
 cdef struct Masked:
@@ -134,6 +142,9 @@ cdef int _flush(Masked* masked) noexcept nogil:
 cdef int _handshake(void* own) noexcept nogil:
     cdef Masked* masked = <Masked*>own
     cdef int64_t status
+    kb_add_i64(&masked.options.steps, 1)
+    while 0 <= kb_load_i64(&masked.options.held_from) < kb_load_i64(&masked.options.steps):
+        usleep(HOLD_US)
     if masked.step == 0:
         while masked.raw_end < 4:
             status = _fill(masked)
@@ -222,6 +233,8 @@ cdef void _update_waiting(Masked* masked) noexcept nogil:
 cdef int64_t _receive(void* own, uint8_t* into, int64_t room, int* drained) noexcept nogil:
     cdef Masked* masked = <Masked*>own
     cdef int64_t got = _received(masked, into, room)
+    if got > 0:
+        kb_store_i64(&masked.options.steps_at_receive, kb_load_i64(&masked.options.steps))
     drained[0] = 0 < got < room and not _has_bytes(own) and not kb_has_bytes(masked.fd)
     return got
 
@@ -337,8 +350,23 @@ cdef class MaskedTransport(ListenerTransport):
         self.options.acks_every = acks_every
         self.options.says_late = says_late
         self.options.opens = opens
+        self.options.held_from = -1
         self.operations = &OPERATIONS
         self.context = &self.options
+
+    def hold(self, int64_t steps):
+        """So many steps of handshakes do not wait; -1: none does."""
+        kb_store_i64(&self.options.held_from, steps)
+
+    @property
+    def steps(self):
+        """Of handshakes, the one that waits among them."""
+        return kb_load_i64(&self.options.steps)
+
+    @property
+    def steps_at_receive(self):
+        """How many there had been when bytes of an open connection were received last."""
+        return kb_load_i64(&self.options.steps_at_receive)
 
     @property
     def opened(self):

@@ -104,6 +104,58 @@ def test_many_handshakes_at_once_all_end(make_rig: MakeRig) -> None:
         assert client.receive_cold() == (1, b"x")
 
 
+def begun(over: Masked, count: int) -> tuple[list[MaskedClient], int]:
+    """Connections that have sent nothing, and the steps of handshakes until then."""
+    before = over.transport.steps + count
+    clients = [over.client(handshake=False) for _ in range(count)]
+    eventually(lambda: over.transport.steps == before)  # one each, for which there were no bytes
+    return clients, before
+
+
+def test_an_open_connection_is_served_before_handshakes_go_on(make_rig: MakeRig) -> None:
+    """Also if these came first. Only the step that is under way is waited for."""
+    over = Masked(make_rig, connections_max=1000)
+    served = over.client()
+    served.send(cold_frame(b"x", 1))
+    served.receive_cold()
+    clients, before = begun(over, 30)
+    over.transport.hold(before)
+    try:
+        clients[0].socket.sendall(b"HELO")
+        eventually(lambda: over.transport.steps == before + 1)
+        for client in clients[1:]:
+            client.socket.sendall(b"HELO")
+            client.all_delivered()
+        served.send(cold_frame(b"y", 2))
+        served.all_delivered()
+    finally:
+        over.transport.hold(-1)
+    assert served.receive_cold() == (2, b"y")
+    assert over.transport.steps_at_receive == before + 1
+    assert all(client.socket.recv(4) == b"OLEH" for client in clients)
+
+
+def test_connections_that_end_while_others_shake_hands(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, connections_max=1000)
+    clients, before = begun(over, 20)
+    over.transport.hold(before)
+    try:
+        clients[0].socket.sendall(b"HELO")
+        eventually(lambda: over.transport.steps == before + 1)
+        for client in clients[1:]:
+            client.socket.sendall(b"HELO")
+            client.all_delivered()
+        over.transport.hold(before + 1)  # all others wait for the next one
+        eventually(lambda: over.transport.steps == before + 2)
+        for client in clients[1::2]:
+            client.reset()
+    finally:
+        over.transport.hold(-1)
+    assert all(client.socket.recv(4) == b"OLEH" for client in clients[::2])
+    eventually(lambda: over.transport.closed == 10)
+    assert over.rig.total("connections") == 10
+
+
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"HELP"])
 def test_a_handshake_that_fails_closes_and_is_counted(make_rig: MakeRig, sent: bytes) -> None:
     over = Masked(make_rig)
