@@ -99,7 +99,7 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     # Long enough for several to come within it, where a machine is busy.
     DELAY: {**_ONE_NODE, "group.initial.rebalance.delay.ms": 2_000},
     AUTHORIZER: {**_ONE_NODE, **_AUTHORIZER},
-    SHARE_AUTHORIZER: {**_SHARE_GROUPS, **_AUTHORIZER},
+    SHARE_AUTHORIZER: {**_SHARE_GROUPS, **_AUTHORIZER, **_OF_OURS},
     USERS: {
         **_ONE_NODE,
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -216,7 +216,7 @@ class Side:
             broker.start()
             self._brokers[setup] = broker
             self._held[setup] = 0
-            if setup == STREAMS_GROUPS:
+            if setup in (STREAMS_GROUPS, SHARE_AUTHORIZER):
                 _serve_groups(_address(broker), "streams.version")
             coordinated = COORDINATED[: _COORDINATORS_OF.get(setup, 0)]
             _warm_up(_address(broker), coordinated, _login(setup))

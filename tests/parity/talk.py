@@ -281,24 +281,30 @@ class Talk:
         """An address of the loopback network that no other case uses, and that is not 127.0.0.1."""
         return _host_with(self._tag)
 
-    def allow(self, *acls: tuple[int, str, int]) -> None:
-        """ACLs of this case's host: type of resource, its name, operation; in force afterwards."""
-        own = {"host": self.host, "principal": "User:ANONYMOUS", "permission_type": 3}
+    def add_acls(self, *acls: tuple[int, str, int, int], principal: str = "User:ANONYMOUS") -> None:
+        """ACLs of this case's host: type of resource, its name, operation, permission; in force
+        afterwards."""
         creations = [
             {
-                **own,
+                "host": self.host,
+                "principal": principal,
+                "permission_type": permission,
                 "resource_type": type_,
                 "resource_name": name,
                 "resource_pattern_type": 3,
                 "operation": operation,
             }
-            for type_, name, operation in acls
+            for type_, name, operation, permission in acls
         ]
         if not creations:
             return
+        before = self._count_acls()
         made = self.quietly(build(ApiKey.CREATE_ACLS, 3, creations=creations))
         if any(each.error_code.value for each in made.results):
             raise AssertionError(f"ACLs were not created: {made}")
+        self.until(lambda: self._count_acls() == before + len({*acls}))
+
+    def _count_acls(self) -> int:
         described = build(
             ApiKey.DESCRIBE_ACLS,
             3,
@@ -310,8 +316,7 @@ class Talk:
             operation=1,
             permission_type=1,
         )
-        wanted = len({*acls})
-        self.until(lambda: sum(len(r.acls) for r in self.quietly(described).resources) == wanted)
+        return sum(len(each.acls) for each in self.quietly(described).resources)
 
     def mine(self, name: str | None) -> bool:
         """Whether a name was made by this case."""

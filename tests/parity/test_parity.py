@@ -25,7 +25,7 @@ from tests.parity.differences import (
     reason,
     split,
 )
-from tests.parity.sides import AUTHORIZER, SHARE_AUTHORIZER, Held, Key, Side
+from tests.parity.sides import AUTHORIZER, SHARE_AUTHORIZER, USERS, Held, Key, Side
 from tests.parity.talk import host_of
 from tests.support import requirements
 
@@ -121,7 +121,7 @@ def test_cases_with_an_authorizer_have_hosts_of_their_own() -> None:
     cases: dict[str, str] = {}
     for family in families():
         for case in cases_of(family):
-            if case.setup in (AUTHORIZER, SHARE_AUTHORIZER):
+            if case.setup in (AUTHORIZER, SHARE_AUTHORIZER, USERS):
                 title = f"{family}: {case.label}"
                 other = cases.setdefault(host_of(title), title)
                 assert other == title, f"{title} and {other}: change a word of one label"

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from kbroker.security.acls import Permission
 from kbroker.security.rights import CLUSTER_NAME, Operation, ResourceType
 from tests.parity.book import Book
 from tests.parity.sides import AUTHORIZER
@@ -18,20 +19,25 @@ from tests.parity.talk import Talk, View
 
 LETTERS: Final = {
     "T": ResourceType.TOPIC, "G": ResourceType.GROUP, "C": ResourceType.CLUSTER,
-    "X": ResourceType.TRANSACTIONAL_ID, "D": ResourceType.DELEGATION_TOKEN,
+    "X": ResourceType.TRANSACTIONAL_ID, "D": ResourceType.DELEGATION_TOKEN, "U": ResourceType.USER,
 }  # fmt: skip
+NO_NAMES: Final[Mapping[str, str]] = {}
 UNKNOWN_ID: Final = uuid.UUID("11111111-2222-4333-8444-555555555555")
 Make = Callable[[Talk, int], Any]
 
 
-def acls_of(talk: Talk, words: str) -> list[tuple[int, str, int]]:
-    """Of "READ T t, DESCRIBE C"."""
-    acls = []
+def acls_of(
+    talk: Talk, words: str, known: Mapping[str, str] = NO_NAMES
+) -> list[tuple[int, str, int, int]]:
+    """Of "READ T t, DESCRIBE C, DENY WRITE T t". `known`: names that are not the case's own."""
+    acls: list[tuple[int, str, int, int]] = []
     for each in filter(None, words.split(", ")):
-        operation, letter, *name = each.split()
+        denies = each.startswith("DENY ")
+        operation, letter, *name = each.removeprefix("DENY ").split()
         kind = LETTERS[letter]
-        full = CLUSTER_NAME if kind is ResourceType.CLUSTER else talk.name(name[0])
-        acls.append((int(kind), full, int(Operation[operation])))
+        full = CLUSTER_NAME if kind is ResourceType.CLUSTER else known.get(name[0], "")
+        permission = Permission.DENY if denies else Permission.ALLOW
+        acls.append((int(kind), full or talk.name(name[0]), int(Operation[operation]), permission))
     return acls
 
 
@@ -54,7 +60,7 @@ def add_rights(
     def ask(talk: Talk, version: int, words: str) -> None:
         if prepare is not None:
             prepare(talk)
-        talk.allow(*acls_of(talk, words))
+        talk.add_acls(*acls_of(talk, words))
         client = talk.connect(talk.host)
         if not answered:
             client.send(make(talk, version), answered=False)

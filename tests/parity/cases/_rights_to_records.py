@@ -195,7 +195,7 @@ def _forbid(talk: Talk, words: str) -> None:
 @book.case("Fetch in a session whose right goes", versions=(7, 12, 13, 18), setup=AUTHORIZER)
 def in_a_session(talk: Talk, version: int) -> None:
     _filled(talk)
-    talk.allow(*acls_of(talk, "READ T t"))
+    talk.add_acls(*acls_of(talk, "READ T t"))
     client = talk.connect(talk.host)
     first = client.ask(_read(talk, version, session=(0, 0)), view=in_short)
     for epoch in (1, 2):
@@ -203,7 +203,7 @@ def in_a_session(talk: Talk, version: int) -> None:
     _forbid(talk, "READ T t")
     for epoch in (3, 4):
         client.ask(fetch(talk, version, session=(first.session_id, epoch)), view=in_short)
-    talk.allow(*acls_of(talk, "READ T t, READ T u"))
+    talk.add_acls(*acls_of(talk, "READ T t, READ T u"))
     for epoch in (5, 6):
         client.ask(fetch(talk, version, session=(first.session_id, epoch)), view=in_short)
 
@@ -214,7 +214,7 @@ def producing(talk: Talk, version: int) -> None:
     client = talk.connect(talk.host)
     asked = produce(talk, version, (talk.name("t"), {0: batch(b"v")}))
     client.ask(asked, view=in_short)
-    talk.allow(*acls_of(talk, "WRITE T t"))
+    talk.add_acls(*acls_of(talk, "WRITE T t"))
     client.ask(asked, view=in_short)
     _forbid(talk, "WRITE T t")
     client.ask(asked, view=in_short)
