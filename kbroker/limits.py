@@ -259,7 +259,7 @@ GROUPS_MAX: Final = 1_000_000
 # refused: COORDINATOR_NOT_AVAILABLE.
 SHARE_GROUPS_MAX: Final = 10_000
 # States of share-partitions in one partition of the state topic, some 90 MB; a round may add a few
-# hundred beyond it. A new one is refused: COORDINATOR_NOT_AVAILABLE.
+# hundred beyond it. A new one is refused: POLICY_VIOLATION.
 SHARE_STATES_OF_PARTITION_MAX: Final = 200_000
 # The same of all partitions that a broker coordinates: some 230 MB.
 SHARE_STATES_MAX: Final = 500_000

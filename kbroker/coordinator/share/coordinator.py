@@ -14,10 +14,13 @@ coordinator knows too.
 Nothing here waits for a log but the workers (`log/log_workers.py`): handlers and the persister
 return at once.
 
-Bound: WAITING_MAX requests for a partition of the topic, half of that for summaries;
-SHARE_STATES_OF_PARTITION_MAX states of a partition, and SHARE_STATES_MAX in all. One more is
-answered COORDINATOR_NOT_AVAILABLE. Lock: one, a leaf, around the partitions, their queues and the
-dictionaries of states; a state itself is changed by its partition's round only.
+Bound: WAITING_MAX requests for a partition of the topic, half of that for summaries: one more is
+answered COORDINATOR_NOT_AVAILABLE. SHARE_STATES_OF_PARTITION_MAX states of a partition, and
+SHARE_STATES_MAX in all: one more is answered POLICY_VIOLATION, which is final. Until a group is
+deleted there is no room, and what tries again keeps places in the queues of those that ask.
+
+Lock: one, a leaf, around the partitions, their queues and the dictionaries of states; a state
+itself is changed by its partition's round only.
 """
 
 from __future__ import annotations
@@ -275,7 +278,7 @@ class ShareCoordinator:
         if isinstance(asked, Write) and _is_late(asked, at.newest.get(asked.key)):
             return Decision(Outcome()), None
         if isinstance(asked, Initialize) and asked.key not in at.states and self._is_full(at):
-            return Decision(failed(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE, FULL_WORDS)), None
+            return Decision(failed(asked, ErrorCode.POLICY_VIOLATION, FULL_WORDS)), None
         try:
             decision = decide(
                 asked,

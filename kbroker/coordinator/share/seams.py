@@ -28,6 +28,7 @@ tried again:
     INVALID_REQUEST             there is no such state: it was not initialised, or was deleted; or
                                 the request makes no sense
     UNKNOWN_TOPIC_OR_PARTITION  the topic is no more
+    POLICY_VIOLATION            of a state that is to begin: there are as many as there may be
     CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
 
 After any error of a write the leader does not know what is kept, until it has read again.

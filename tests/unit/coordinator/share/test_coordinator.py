@@ -486,7 +486,7 @@ def test_states_of_a_partition_have_a_bound(
     world.done(Initialize(key_of(1), 5, NO_START))
     for number in (2, 3):
         refused = world.ask(Initialize(key_of(number), 5, NO_START))
-        assert refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert refused.code is ErrorCode.POLICY_VIOLATION
     assert len(world.log.records) == 2
     assert len([each for each in caplog.messages if "as many as it may have" in each]) == 1
     world.done(Initialize(key_of(1), 6, 10))  # which is there
@@ -503,7 +503,7 @@ def test_states_of_all_partitions_have_a_bound(
     world.coordinator.load(1, 1, {key_of(8): found, key_of(9): found})
     world.done(Initialize(key_of(1), 5, NO_START))
     refused = world.ask(Initialize(key_of(2), 5, NO_START))
-    assert refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refused.code is ErrorCode.POLICY_VIOLATION
     assert refused.message == module.FULL_WORDS
     assert len([each for each in caplog.messages if "coordinates 4 states" in each]) == 1
     world.done(Initialize(key_of(1), 6, 10))  # which is there

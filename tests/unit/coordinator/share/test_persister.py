@@ -171,8 +171,12 @@ def test_an_error_that_passes_is_tried_again_for_a_time(world: World, code: Erro
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH, ErrorCode.INVALID_REQUEST]
-)
+    "code",
+    [
+        ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH, ErrorCode.INVALID_REQUEST,
+        ErrorCode.POLICY_VIOLATION,  # there are as many states as there may be
+    ],
+)  # fmt: skip
 def test_an_answer_of_the_coordinator_is_final(world: World, code: ErrorCode) -> None:
     world.write(0)
     world.coordinators.answer([Outcome(code, "why")])
