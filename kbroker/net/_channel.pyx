@@ -33,6 +33,7 @@ from kbroker.net._cached cimport cached_bytes, may_cache, note_cached
 from kbroker.net._frames cimport (
     FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_bad_cause, frames_bound, frames_drop,
     frames_next, frames_peer_name, frames_receive)
+from kbroker.net._leaving cimport note_all_came_back, report_left
 from kbroker.net._muted_waits cimport note_waited, note_waits
 from kbroker.net._processor_lists cimport (
     add_opening, channel_is_opening, channel_make_ready, channel_shake_soon, listener_opens,
@@ -50,8 +51,8 @@ from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._transport cimport transport_close, transport_end, transport_wants
 from kbroker.net._types cimport (
     ACTION_CLOSE, ACTION_OPEN, CAUSE_HANDSHAKE, CAUSE_NO_MEMORY, CAUSE_NOT_TAKEN, CAUSE_STATE,
-    LEFT, LEFT_ALL, LEFT_SENDING, PEER_ENDED, READ_AHEAD, TRANSPORT_DONE, TRANSPORT_FAILED, Channel,
-    Listener, NewConnection, Processor, Request, RequestChannel)
+    LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD, TRANSPORT_DONE, TRANSPORT_FAILED, Channel,
+    Listener, NewConnection, Processor, Request)
 from kbroker.net._unsent cimport (
     unsent_add, unsent_add_queued, unsent_may_read, unsent_remove, unsent_remove_all)
 
@@ -290,17 +291,10 @@ cdef void channel_received(Channel* channel, Request* request) noexcept nogil:
         note_waits(channel)
 
 
-cdef void _report_left(Channel* channel, int how) noexcept nogil:
-    # A request of it that waits somewhere need not wait any longer.
-    cdef RequestChannel* request_channel = channel.processor.request_channel
-    if request_channel != NULL and request_channel.on_left != NULL:
-        request_channel.on_left(request_channel.hot_context, channel, how)
-
-
 cdef void channel_on_readable(Channel* channel, int ended) noexcept nogil:
     if ended:
         if channel.readable != PEER_ENDED:
-            _report_left(channel, LEFT_SENDING)
+            report_left(channel, LEFT_SENDING)
         channel.readable = PEER_ENDED
     elif not channel.readable:
         channel.readable = 1
@@ -367,11 +361,13 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
         if not channel.closed:
             _send_queued(channel)
             channel_make_ready(channel)
+        note_all_came_back(channel)
         return
     if channel.closed:
         session_drop(request.opens_as)
         request_note_sent(request, channel.processor.now_ns)  # as far as it came
         request_free(request)
+        note_all_came_back(channel)
         return
     if not answer_is_whole(channel, request):
         session_drop(request.opens_as)
@@ -577,15 +573,15 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     slots_release(&channel.slots)
     channel.next_closed = processor.closed_head
     processor.closed_head = channel
-    _report_left(channel, LEFT)
+    report_left(channel, LEFT)
+    note_all_came_back(channel)
 
 
 cdef int channel_reap(Channel* channel) noexcept nogil:
     """1 when the closed channel's memory could be given back."""
     if channel.in_flight > 0 or channel.stalled != NULL:
         return 0
-    if channel.left == LEFT:
-        _report_left(channel, LEFT_ALL)
+    note_all_came_back(channel)
     if channel.ready or channel.throttled_until_ns != 0:
         return 0
     require(channel.closed and channel.tx_head == NULL, "freed channel: it is closed", 0, 1)

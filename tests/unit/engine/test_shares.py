@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -59,6 +60,28 @@ def test_a_client_that_has_left_is_known(
     gate.release()
     with pytest.raises(InvariantError):
         hot.has_left(request)
+
+
+def test_a_connection_has_ended_with_its_last_answer(make_rig: MakeRig) -> None:
+    """Not when its Processor wakes next, after up to 300 ms: a session's records wait for it."""
+    gate = Gate()
+    rig = make_rig(dispatch=gate)
+    hot, took_s = HotShares(rig.hot), []
+    for _ in range(5):
+        client = rig.client()
+        client.send(cold_frame())
+        gate.wait_for(1)
+        (request,) = gate.held
+        ended: list[ErrorCode] = []
+        hot.await_end(request, False, ended.append)
+        client.reset()
+        eventually(lambda: hot.has_left(request), "the client has left")  # noqa: B023
+        assert not ended
+        released_s = time.monotonic()
+        gate.release()
+        eventually(lambda: ended, "its connection has ended")  # noqa: B023
+        took_s.append(time.monotonic() - released_s)
+    assert min(took_s) < 0.15
 
 
 def test_the_collector_does_not_take_the_hot_path_from_a_wait() -> None:
