@@ -3,15 +3,18 @@
 One object for the handlers of ShareFetch and ShareAcknowledge. A session ends with its connection,
 after all requests that came over it have been answered: what they acknowledge is applied, and then
 its records are available to others. From the moment when the client sends no more none of them
-waits, or gets records: it could not acknowledge them. The hot path says when. Any thread.
+waits, or gets records: it could not acknowledge them. The hot path says when. Requests of other
+APIs may wait for long; after SHARE_SESSION_LEFT_MS_MAX the session ends all the same. Any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.errors import ErrorCode
+from kbroker.limits import SHARE_SESSION_LEFT_MS_MAX
 
 if TYPE_CHECKING:
     from kbroker.config.share_settings import ShareGroupSettings
@@ -61,6 +64,9 @@ class ShareService(NamedTuple):
     def _sends_no_more(self, connection: str) -> None:
         for waiting in self.sessions.sends_no_more(connection):
             waiting.force_complete()
+        if self.sessions.has_sessions(connection):
+            ends = partial(self._connection_ended, connection)
+            self.call_later(SHARE_SESSION_LEFT_MS_MAX, partial(self.call_soon, ends))
 
     def _connection_ended(self, connection: str) -> None:
         for session in self.sessions.close_connection(connection):

@@ -245,6 +245,10 @@ class ShareSessions:
             here.sends_no_more = True
             return [each.waiting for each in here.sessions.values() if each.waiting is not None]
 
+    def has_sessions(self, connection: str) -> bool:
+        here = self._connections.get(connection)
+        return here is not None and bool(here.sessions)
+
     def close_connection(self, connection: str) -> list[ShareSession]:
         """The sessions that have ended with it."""
         with self._lock:

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.engine.share.service import ShareService
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.limits import SHARE_SESSION_LEFT_MS_MAX
 from kbroker.replica.share.sessions import Place, ShareSessions
 from tests.unit.engine.share.world import TOPIC, World, fetch
 
@@ -62,6 +63,22 @@ def test_a_session_outlives_the_last_bytes_of_its_client() -> None:
     scene.ends["c", False](ErrorCode.NONE)
     with pytest.raises(KafkaError):
         scene.sessions.next("g", "m", 2)
+
+
+def test_a_session_does_not_outlive_its_client_for_long() -> None:
+    """Other requests of its connection may wait, for a rebalance or for a log."""
+    scene = Scene()
+    scene.world.log.append(3)
+    led, session = scene.world.ready(), scene.open("m", "c")
+    assert fetch(led, session.number) == [(0, 2)]
+    scene.ends["c", True](ErrorCode.NONE)
+    scene.world.pass_ms(SHARE_SESSION_LEFT_MS_MAX - 1)
+    assert fetch(led, session.number + 1) == []
+    scene.world.pass_ms(1)
+    assert fetch(led, session.number + 1) == [(0, 2)]
+    again = scene.open("m", "c")  # by a request that was not read before
+    scene.ends["c", False](ErrorCode.NONE)
+    assert not scene.sessions.lives(again)
 
 
 def test_records_of_an_evicted_session_are_available() -> None:
