@@ -92,13 +92,13 @@ class ShareLeaders:
             if found is not None:
                 found.end_session(session.number)
 
-    def end_group(self, group_id: str) -> None:
-        """It has no session here any more: the next one reads the states again. They may be others
-        by then, of another group with that name."""
+    def end_group(self, group_id: str, is_used: Callable[[], bool]) -> None:
+        """It has no session here any more, unless `is_used` says so by now: the next one reads the
+        states again. They may be others by then, of another group with that name."""
         with self._lock:
             every = [self._led[key] for key in self._by_group.get(group_id, ())]
         for led in every:
-            led.retire()
+            led.retire(is_used)
 
     def stopped_waiting(self, keys: Iterable[Key]) -> None:
         """A fetch of these has ended: the log is watched for others alone."""

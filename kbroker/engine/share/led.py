@@ -433,12 +433,8 @@ class LedSharePartition:
     def give_back(self, owner: int, acquired: Sequence[Acquired]) -> None:
         """What `fetch` returned will not leave."""
         with self.lock:
-            given = self.phase is Phase.ACTIVE and any(
-                [
-                    self.machine.give_back(owner, each.first_offset, each.last_offset)
-                    for each in acquired
-                ]
-            )
+            some = acquired if self.serves else ()
+            given = any([self.machine.give_back(owner, *each[:2]) for each in some])
         if given:
             self._wake()
 
@@ -449,16 +445,19 @@ class LedSharePartition:
             self._wake()
             self._after()
 
-    def retire(self) -> None:
+    def retire(self, is_used: Callable[[], bool]) -> None:
         """Its group has no session here any more: what members have of an earlier one of theirs,
-        in place of which they opened the last, is available as well, and counts."""
+        in place of which they opened the last, is available as well, and counts. `is_used`: whether
+        it has one by now. One that begins after that takes nothing before the lock is free."""
         with self.lock:
+            if is_used():
+                return
             self._retires = True
             is_over = self.phase is not Phase.ACTIVE
             if not is_over:
                 self.machine.end_session(None, self.settings())
         if is_over:
-            self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER, only_retired=True)
         else:
             self._after()
 
@@ -468,11 +467,14 @@ class LedSharePartition:
             self._retires = False
             return self.phase is not Phase.GONE
 
-    def end(self, code: ErrorCode) -> None:
-        """It serves no more; its clients get this code."""
+    def end(self, code: ErrorCode, *, only_retired: bool = False) -> bool:
+        """It serves no more; its clients get this code. With `only_retired` it does, and False is
+        returned, if a session relies on it by now."""
         with self.lock:
+            if only_retired and not self._retires:
+                return False
             if self.phase is Phase.GONE:
-                return
+                return True
             self.phase, self.code = Phase.GONE, code
             tokens = self.machine.forget_write()
             counts = self.machine.take_counts()
@@ -481,6 +483,7 @@ class LedSharePartition:
         self._watcher.close()
         self._answer(tokens, code)
         self._wake()
+        return True
 
     # --- Times and writes -------------------------------------------------------------------------
 
@@ -534,7 +537,7 @@ class LedSharePartition:
         if write is not None:
             self._send(write, self._written)
         elif is_over:
-            self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER, only_retired=True)
 
     def _send(self, write: Write, done: Callable[[Outcome], object]) -> None:
         try:
@@ -562,10 +565,8 @@ class LedSharePartition:
             fails = code is not ErrorCode.NONE
             begins_to_wait = fails and not self._backs_off
             self._backs_off = fails
-            gives_up = fails and self._retires
         self._answer(written.tokens, client_code(code))
-        if gives_up:
-            self.end(client_code(code))
+        if fails and self.end(client_code(code), only_retired=True):
             return
         if begins_to_wait:
             self._parts.call_later(_WRITE_AGAIN_MS, lambda: self._soon(self._write_again))

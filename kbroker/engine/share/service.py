@@ -75,8 +75,9 @@ class ShareService(NamedTuple):
     def _ended(self, session: ShareSession) -> None:
         self.leaders.end_session(session)
         _answer(session)
-        if not self.sessions.has_group(session.group_id):
-            self.leaders.end_group(session.group_id)
+        is_used = partial(self.sessions.has_group, session.group_id)
+        if not is_used():
+            self.leaders.end_group(session.group_id, is_used)
 
 
 def _answer(session: ShareSession) -> None:

@@ -23,6 +23,10 @@ from tests.unit.engine.share.world import (
 )
 
 
+def no_session() -> bool:
+    return False
+
+
 class TestEnds:
     def test_the_end_of_a_session_wakes_and_its_records_go_on(self) -> None:
         world = World()
@@ -54,7 +58,7 @@ class TestEnds:
         world.log.append(10)
         led = world.ready()
         fetch(led)
-        led.retire()
+        led.retire(no_session)
         assert world.persister.answer_write()[1] == [StateBatch(0, 9, 0, 1)]
         world.run()
         assert world.leaders.find(KEY) is None
@@ -106,12 +110,12 @@ class TestEnds:
         world = World()
         world.log.append(10)
         led = world.ready()
-        world.leaders.end_group("another")
+        world.leaders.end_group("another", no_session)
         assert world.leaders.find(KEY) is led
-        world.leaders.end_group("g")
+        world.leaders.end_group("g", no_session)
         assert world.leaders.find(KEY) is None
         assert world.led() is not led
-        world.leaders.end_group("g")  # while its state is being read
+        world.leaders.end_group("g", no_session)  # while its state is being read
         assert world.leaders.find(KEY) is None
 
     def test_before_that_its_counts_are_written(self) -> None:
@@ -124,7 +128,7 @@ class TestEnds:
         led.fetch(2, Wanted(5, 5, exactly=True), 1 << 20)
         led.end_session(1)
         led.end_session(2)
-        world.leaders.end_group("g")
+        world.leaders.end_group("g", no_session)
         assert world.persister.answer_write() == (0, [StateBatch(0, 4, 0, 1)], 0)
         assert world.leaders.find(KEY) is led
         assert world.persister.answer_write() == (0, [StateBatch(5, 9, 0, 1)], 0)
@@ -137,7 +141,7 @@ class TestEnds:
         fetch(led)
         say(led, 0, 4, codes)
         led.end_session(1)
-        world.leaders.end_group("g")
+        world.leaders.end_group("g", no_session)
         world.persister.answer_write(ErrorCode.REQUEST_TIMED_OUT)
         assert codes == [LATER]
         assert world.leaders.find(KEY) is None
@@ -148,10 +152,60 @@ class TestEnds:
         led = world.ready()
         fetch(led)
         led.end_session(1)
-        world.leaders.end_group("g")
+        world.leaders.end_group("g", no_session)
         assert world.led() is led
         world.persister.answer_write()
         assert world.leaders.find(KEY) is led
+
+    def test_records_of_a_session_that_begins_at_that_moment_are_its_own(self) -> None:
+        """The last one has ended, and the next one fetches before the share-partition learns it."""
+        world = World()
+        world.log.append(5)
+        led, codes = world.ready(), list[ErrorCode]()
+        assert fetch(led) == [(0, 4)]
+        world.leaders.end_group("g", lambda: True)
+        assert fetch(led, 2) == []
+        say(led, 0, 4, codes)
+        world.persister.answer_write()
+        assert codes == [NONE]
+        assert world.leaders.find(KEY) is led
+
+    @pytest.mark.parametrize("is_read", [False, True])
+    def test_it_does_not_end_under_a_session_that_begins(self, is_read: bool) -> None:
+        """After the look at what is to be written, and before its end."""
+        world = World()
+        led = world.ready() if is_read else world.led()
+        lock = led.lock
+
+        class Lock:
+            """A session relies on it as soon as the lock is free, once it is to end."""
+
+            def __enter__(self) -> None:
+                lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                lock.release()
+                if led._retires:
+                    led._retires, stayed[:] = False, [True]
+
+        stayed: list[bool] = []
+        led.lock = Lock()  # type: ignore[assignment]
+        world.leaders.end_group("g", no_session)
+        assert stayed
+        assert world.leaders.find(KEY) is led
+
+    def test_a_write_that_fails_does_not_end_it_under_a_session_that_begins(self) -> None:
+        world = World()
+        world.log.append(5)
+        led = world.ready()
+        fetch(led)
+        led.end_session(1)
+        world.leaders.end_group("g", no_session)
+        assert led.stay()
+        world.persister.answer_write(ErrorCode.REQUEST_TIMED_OUT)
+        assert world.leaders.find(KEY) is led
+        world.pass_ms(1_000)
+        assert world.persister.answer_write()[1] == [StateBatch(0, 4, 0, 1)]
 
     def test_it_ends_while_its_state_is_being_read(self) -> None:
         world = World()
