@@ -89,6 +89,9 @@ class _Group(NamedTuple):
     is_of_all: bool = False  # the request does not name its topics
 
 
+_FAILED: Final = Summary(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_LATE: Final = Summary(ErrorCode.REQUEST_TIMED_OUT)
+
 Summaries = Mapping[SharePartition, Summary]
 # Of partitions with a summary.
 Ends = Mapping[TopicPartition, int | ErrorCode]
@@ -200,17 +203,9 @@ def _summarize(
             share.call_soon(answer)
 
     Gathering(
-        keys, lambda key, done: persister.summary(key, 0, done), summarized, _failed, failures,
-        is_late=is_late, late=_late, hand_over=share.call_soon,
+        keys, lambda key, done: persister.summary(key, 0, done), summarized, lambda _: _FAILED,
+        failures, is_late=is_late, late=lambda _: _LATE, hand_over=share.call_soon,
     ).begin()  # fmt: skip
-
-
-def _failed(key: SharePartition) -> Summary:
-    return Summary(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
-def _late(key: SharePartition) -> Summary:
-    return Summary(ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _has_lag(summary: Summary) -> bool:

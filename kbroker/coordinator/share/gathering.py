@@ -5,13 +5,15 @@
 
 So a group of any size leaves room for others in the persister's queue, which has a bound. An answer
 may come before the call returns: one thread at a time asks, and the stack does not grow with the
-number of keys. A question that raises is answered like the others. What follows from all answers
-may take long where there are many, and is handed over to a thread that may take that long. Any
-thread; the lock is a leaf.
+number of keys. A question that raises is answered like the others: each has an answer from the
+beginning, that it has failed, and none is made at the end. What follows from all answers may take
+long where there are many, and is handed over to a thread that may take that long. Any thread; the
+lock is a leaf.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -44,27 +46,27 @@ class Gathering(Generic[K, A]):
         late: Callable[[K], A] | None = None,
         hand_over: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
-        """`ask` calls back once; where it raises, `failed` gives the answer. `done` is called once,
-        with the answers in the order of the keys. `window`: of WINDOW, where there is none.
+        """`ask` calls back once; where it raises, the answer is the one that `failed` gives here.
+        `done` is called once, whatever raises, with the answers in the order of the keys.
+        `window`: of WINDOW, where there is none.
 
-        `is_late` is looked at before each question; once it is so, no more are asked, and `late`,
-        or `failed`, gives the answers of those that are left. `hand_over` has a call done by
+        `is_late` is looked at before each question; once it is so, no more are asked, and `late`
+        gives the answers of those that are left; where there is none, or it raises, they failed. `hand_over` has a call done by
         another thread; without it `done` is called by the thread of the last answer, or by the one
         that begins."""
         self._keys: Final = list(dict.fromkeys(keys))
         self._ask: Final = ask
         self._done: Final = done
-        self._failed: Final = failed
         self._failures: Final = failures
         self._is_late: Final = is_late
-        self._late: Final = late or failed
+        self._late: Final = late
         self._hand_over: Final = hand_over
         self._lock: Final = threading.Lock()
         self._window: Final = window or WINDOW
         self._to_ask = len(self._keys)  # of the first keys
         self._asked = self._answered = 0
         self._is_asking = self._is_over = False
-        self._answers: dict[K, A] = {}
+        self._answers: Final[dict[K, A]] = {key: failed(key) for key in self._keys}
 
     def begin(self) -> None:
         self._go_on()
@@ -106,7 +108,7 @@ class Gathering(Generic[K, A]):
             self._ask(key, came)
         except Exception as error:
             self._failures.note("asking about a share-partition", error)
-            came(self._failed(key))
+            came(self._answers[key])
 
     def _came(self, key: K, answer: A) -> None:
         with self._lock:
@@ -124,7 +126,11 @@ class Gathering(Generic[K, A]):
         self._tell()
 
     def _tell(self) -> None:
-        known, left = self._answers, self._keys[self._to_ask :]
-        found = {key: known[key] for key in self._keys[: self._to_ask]}
-        found.update((key, self._late(key)) for key in left)
-        self._done(found)
+        late, answers = self._late, self._answers
+        if late is not None:
+            try:
+                for key in itertools.islice(self._keys, self._to_ask, None):
+                    answers[key] = late(key)
+            except Exception as error:  # they have failed, then
+                self._failures.note("answering about what was not asked", error)
+        self._done(answers)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from kbroker.coordinator.share_group.images import ByTopic
 
 _NONE = ErrorCode.NONE
+_FAILED: Final = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR)
+_TOO_LATE: Final = Outcome(ErrorCode.REQUEST_TIMED_OUT)
 # Of the share coordinator, which the client of a group knows nothing of.
 _AWAY = frozenset(
     {
@@ -125,12 +127,6 @@ class OffsetSteps(RecordSteps[ShareGroupState]):
         """`done` is called once, by a thread that may wait for the log. A share-partition that a
         later request has taken over is not asked for: that one decides. After ASKING_MS_MAX none
         is, for the client has gone by then."""
-        try:
-            persister = self._persister()
-        except Exception as error:  # its making, for want of memory or descriptors
-            self._around.failures.note("asking for the states of share-partitions", error)
-            done(dict.fromkeys(keys, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR)))
-            return
 
         def asked(key: SharePartition, came: Callable[[Outcome], None]) -> None:
             if self.lost:  # another coordinator asks by now
@@ -140,29 +136,37 @@ class OffsetSteps(RecordSteps[ShareGroupState]):
             else:
                 ask(persister, key, came)
 
-        def over(outcomes: Outcomes) -> None:
-            with self.lock:
-                self._requests.popleft()
-                following = self._requests[0] if self._requests else None
-            try:
-                self._on_worker(self.group_id, partial(done, outcomes))
-            except Exception as error:  # better late than never
-                self._around.failures.note("the end of a request about offsets", error)
-                done(outcomes)
-            finally:
-                if following is not None:
-                    following.begin()
-
-        questions = Gathering(
-            keys, asked, over, lambda _: Outcome(ErrorCode.UNKNOWN_SERVER_ERROR),
-            self._around.failures, UNDER_WAY_MAX, is_late=self._late_after(ASKING_MS_MAX),
-            late=lambda _: Outcome(ErrorCode.REQUEST_TIMED_OUT),
-        )  # fmt: skip
+        try:
+            persister = self._persister()
+            questions = Gathering(
+                keys, asked, partial(self._all_came, done), lambda _: _FAILED,
+                self._around.failures, UNDER_WAY_MAX, is_late=self._late_after(ASKING_MS_MAX),
+                late=lambda _: _TOO_LATE,
+            )  # fmt: skip
+        except Exception as error:  # for want of memory or descriptors
+            self._around.failures.note("asking for the states of share-partitions", error)
+            done(dict.fromkeys(keys, _FAILED))
+            return
         with self.lock:
             self._requests.append(questions)
             is_first = len(self._requests) == 1
         if is_first:
             questions.begin()
+
+    def _all_came(self, done: Callable[[Outcomes], object], outcomes: Outcomes) -> None:
+        """Those of the first request. The next one begins whatever becomes of this one, and without
+        this one's stack: many may have waited, and be too late by now."""
+        with self.lock:
+            self._requests.popleft()
+            if self._requests:
+                self._outbox.add(self._requests[0].begin)
+        try:
+            self._on_worker(self.group_id, partial(done, outcomes))
+        except Exception as error:  # better late than never
+            self._around.failures.note("the end of a request about offsets", error)
+            done(outcomes)
+        finally:
+            self._outbox.run()
 
     # --- offsets are altered ----------------------------------------------------------------------
 

@@ -126,6 +126,22 @@ def test_after_the_time_is_over_nothing_more_is_asked() -> None:
     ]  # fmt: skip
 
 
+def test_what_raises_for_those_that_are_left_keeps_no_answer_back() -> None:
+    """The requests that wait for this one would wait for ever."""
+    asked = Asked()
+
+    def late(key: int) -> str:
+        if key == 2:
+            raise MemoryError
+        return f"too late for {key}"
+
+    failures = gather(range(4), asked.ask, asked.done.append, is_late=lambda: True, late=late)
+    assert asked.done == [
+        {0: "too late for 0", 1: "too late for 1", 2: "failed on 2", 3: "failed on 3"}
+    ]
+    assert failures.count == 1
+
+
 def test_a_time_that_is_over_before_the_first_question() -> None:
     asked = Asked()
     gather([1], asked.ask, asked.done.append, is_late=lambda: True)

@@ -284,6 +284,20 @@ def test_an_alteration_ends_when_its_client_has_gone(left: World) -> None:
     assert partitions(left) == ({}, {"t": [0, 1, 2]}, [])
 
 
+@pytest.mark.usefixtures("one_by_one")
+def test_many_requests_that_are_too_late_need_no_stack(left: World) -> None:
+    """The last of them would not be answered, nor any request after it."""
+    first, later = alter(left, {0: 7}), [alter(left, {1: 8}) for _ in range(400)]
+    left.clock.advance(offset_steps.ASKING_MS_MAX)
+    left.persister.answer()
+    assert codes_of(first) == {0: NONE}
+    assert [codes_of(each) for each in later] == [{1: AWAY}] * 400
+    assert left.failures.count == 0
+    again = alter(left, {1: 8})
+    left.persister.answer()
+    assert codes_of(again) == {1: NONE}
+
+
 # --- deletions ------------------------------------------------------------------------------------
 
 
