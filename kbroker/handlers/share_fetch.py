@@ -38,7 +38,7 @@ from kbroker.limits import (
 from kbroker.protocol import messages
 from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.replica.share.acquiring import Wanted
-from kbroker.replica.share.sessions import CLOSES, OPENS, Place
+from kbroker.replica.share.sessions import CLOSES, NO_CHANGE, OPENS, Change, Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,25 +63,25 @@ def handle(services: Services, call: Call[Request]) -> None:
     asked = acknowledgements_of(request.topics)
     _check(request, any(asked.values()))
     epoch = request.share_session_epoch
-    if epoch == OPENS:
-        try:
-            session = share.open_session(group_id, member_id, call.request)
-        except KafkaError as error:
-            _refuse_later(share, call, error)
-            return
-    else:
-        session = share.sessions.next(group_id, member_id, epoch)
-    places: list[Place] = []
-    if epoch != CLOSES:
+    change = NO_CHANGE
+    if epoch != CLOSES and (asked or request.forgotten_topics_data):
         forgotten = [
             Place(topic.topic_id, index)
             for topic in request.forgotten_topics_data
             if topic.topic_id is not None
             for index in topic.partitions
         ]
-        places = share.sessions.change(session, known(services, asked), forgotten)
-    if request.is_renew_ack:
-        places = []
+        change = Change(known(services, asked), forgotten)
+    if epoch == OPENS:
+        try:
+            session = share.open_session(group_id, member_id, call.request, change)
+        except KafkaError as error:
+            _refuse_later(share, call, error)
+            return
+    else:
+        session = share.sessions.next(group_id, member_id, epoch, change)
+    reads = epoch != CLOSES and not request.is_renew_ack
+    places = share.sessions.places_of(session) if reads else []
     partitions = Partitions(services, call, group_id, dict.fromkeys([*asked, *places]))
     fetch = DelayedShareFetch(
         share, call, session, places, partitions, Endpoints(services, call),

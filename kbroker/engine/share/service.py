@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kbroker.engine.share.leaders import ShareLeaders
     from kbroker.purgatory.purgatory import Purgatory
     from kbroker.purgatory.timer import CallLater
-    from kbroker.replica.share.sessions import ShareSession, ShareSessions
+    from kbroker.replica.share.sessions import Change, ShareSession, ShareSessions
 
 
 class ShareService(NamedTuple):
@@ -39,18 +39,24 @@ class ShareService(NamedTuple):
     call_later: CallLater
     figures: ShareFigures
 
-    def open_session(self, group_id: str, member_id: str, request: Any) -> ShareSession:
-        """For a request that was not answered yet. KafkaError: there are too many."""
+    def open_session(
+        self, group_id: str, member_id: str, request: Any, change: Change
+    ) -> ShareSession:
+        """For a request that was not answered yet. KafkaError: there are too many, and nothing is
+        changed."""
         connection: Final = request.connection_id
-        opened = self.sessions.open(group_id, member_id, connection)
-        try:
-            if opened.is_first:
+        if self.sessions.meet(connection):
+            try:
                 self.await_end(request, False, lambda _: self._connection_ended(connection))
                 self.await_end(request, True, lambda _: self._sends_no_more(connection))
-        except BaseException:
-            self._connection_ended(connection)
-            raise
-        finally:  # last, so that nothing that fails here leaves a session without an end
+            except BaseException:
+                self._connection_ended(connection)
+                raise
+        opened = self.sessions.open(group_id, member_id, connection, change)
+        try:
+            if opened.sends_no_more:
+                self._end_later(connection)
+        finally:  # whatever fails here leaves no session without an end
             if opened.replaced is not None:
                 _answer(opened.replaced)
             if opened.evicted is not None:
@@ -65,8 +71,11 @@ class ShareService(NamedTuple):
         for waiting in self.sessions.sends_no_more(connection):
             waiting.force_complete()
         if self.sessions.has_sessions(connection):
-            ends = partial(self._connection_ended, connection)
-            self.call_later(SHARE_SESSION_LEFT_MS_MAX, partial(self.call_soon, ends))
+            self._end_later(connection)
+
+    def _end_later(self, connection: str) -> None:
+        ends = partial(self._connection_ended, connection)
+        self.call_later(SHARE_SESSION_LEFT_MS_MAX, partial(self.call_soon, ends))
 
     def _connection_ended(self, connection: str) -> None:
         for session in self.sessions.close_connection(connection):

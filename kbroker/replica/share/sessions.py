@@ -10,6 +10,9 @@ the number. A client does so when an answer was lost.
     epoch n    the next request of it: n counts up from 1, and after the largest int32 from 1 again
     epoch -1   its last request
 
+A request that is refused changes nothing: neither the session's epoch, nor its partitions, nor, if
+it was to open one, the member's earlier session.
+
 A session has one fetch that waits: a later one takes its place, and the earlier one is answered.
 
 There are at most `group.share.max.share.sessions`. Where there are as many, a connection with fewer
@@ -26,6 +29,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -81,8 +85,25 @@ class ShareSession:
 class Opened(NamedTuple):
     session: ShareSession
     replaced: ShareSession | None  # the member's earlier session: its fetch waits no more
-    is_first: bool  # of its connection
-    evicted: ShareSession | None = None  # of a connection with more sessions
+    evicted: ShareSession | None  # of a connection with more sessions
+    sends_no_more: bool  # its client, by now
+
+
+class Change(NamedTuple):
+    """Partitions that a request adds to its session, and whether the broker knows them; and those
+    that it takes from the session, also where it adds them."""
+
+    added: Mapping[Place, bool] = MappingProxyType({})
+    forgotten: Iterable[Place] = ()
+
+    def of(self, before: Mapping[Place, bool]) -> dict[Place, bool]:
+        merged = {**before, **self.added}
+        for place in self.forgotten:
+            merged.pop(place, None)
+        return merged
+
+
+NO_CHANGE: Final = Change()
 
 
 class _Connection:
@@ -127,7 +148,17 @@ class ShareSessions:
         with self._lock:
             return dict(self._ended)
 
-    def open(self, group_id: str, member_id: str, connection: str) -> Opened:
+    def meet(self, connection: str) -> bool:
+        """Whether the connection is a new one. It is known until it has ended."""
+        with self._lock:
+            is_new = connection not in self._connections
+            if is_new:
+                self._connections[connection] = _Connection()
+            return is_new
+
+    def open(
+        self, group_id: str, member_id: str, connection: str, change: Change = NO_CHANGE
+    ) -> Opened:
         """Epoch 0. KafkaError: there are too many."""
         key = (group_id, member_id)
         with self._lock:
@@ -137,24 +168,28 @@ class ShareSessions:
             is_here = replaced is not None and replaced.connection == connection
             if has >= SHARE_SESSIONS_OF_CONNECTION_MAX and not is_here:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+            if replaced is None and len(self._sessions) >= self._sessions_max():
+                evicted = self._one_of_more_than(has + 1)
+            places, leaving = change.of({}), [each for each in (replaced, evicted) if each]
+            self._check_room(connection, places, leaving)
             if replaced is not None:
                 self._remove(replaced, REPLACED)
-                number = replaced.number
-                has = 0 if here is None else len(here.sessions)
-            else:
-                if len(self._sessions) >= self._sessions_max():
-                    evicted = self._one_of_more_than(has + 1)
-                    self._remove(evicted, EVICTED)
-                number = self._numbers = self._numbers + 1
-            is_first = here is None
-            if here is None:
-                here = self._connections[connection] = _Connection()
+            if evicted is not None:
+                self._remove(evicted, EVICTED)
+            number = self._next_number() if replaced is None else replaced.number
+            here = self._connections.setdefault(connection, _Connection())
             session = ShareSession(group_id, member_id, number, connection)
             self._sessions[key] = self._numbered[number] = session
+            has = len(here.sessions)
             here.sessions[number] = session
             self._count(here, has)
             self._by_group[group_id] += 1
-            return Opened(session, replaced, is_first, evicted)
+            self._put(session, places)
+            return Opened(session, replaced, evicted, here.sends_no_more)
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
 
     def _one_of_more_than(self, count: int) -> ShareSession:
         """Of the connection with the most sessions. KafkaError: none has more."""
@@ -169,8 +204,11 @@ class ShareSessions:
         if len(here.sessions) > 1:
             self._crowded[len(here.sessions)][here] = None
 
-    def next(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
-        """Epoch n or -1. KafkaError: there is no such session, or this is not its next request."""
+    def next(
+        self, group_id: str, member_id: str, epoch: int, change: Change = NO_CHANGE
+    ) -> ShareSession:
+        """Epoch n, with what it changes, or -1. KafkaError: there is no such session, this is not
+        its next request, or there are too many partitions."""
         with self._lock:
             session = self._sessions.get((group_id, member_id))
             if session is None:
@@ -178,40 +216,53 @@ class ShareSessions:
             if epoch != CLOSES:
                 if epoch != session.epoch:
                     raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+                if change is not NO_CHANGE:
+                    places = change.of(session.partitions)
+                    self._check_room(session.connection, places, [session])
+                    self._put(session, places)
                 session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
             here = self._connections[session.connection].sessions
             here[session.number] = here.pop(session.number)
             return session
 
-    def change(
-        self, session: ShareSession, added: Mapping[Place, bool], forgotten: Iterable[Place]
-    ) -> list[Place]:
-        """All partitions of the session then, in the order in which they are to be read: the one
-        that was the first is the last of its next request. `added`: whether the broker knows them.
-        KafkaError: too many, or the session has ended."""
+    def places_of(self, session: ShareSession) -> list[Place]:
+        """All partitions of the session, in the order in which its request is to read them: the one
+        that is the first is the last of its next request."""
         with self._lock:
-            if not self.lives(session):
-                raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
-            before, here = session.partitions, self._connections[session.connection]
-            merged = {**before, **added}
-            for place in forgotten:
-                merged.pop(place, None)
-            of_connection = here.places + len(merged) - len(before)
-            of_all = self._places + sum(merged.values()) - sum(before.values())
-            unknown = self._unknown + of_connection - here.places - (of_all - self._places)
-            grows = len(merged) > len(before)
-            if (
-                (grows and of_connection > SHARE_SESSION_PARTITIONS_MAX)
-                or (of_all > self._places and of_all > SHARE_SESSIONS_PARTITIONS_MAX)
-                or (unknown > self._unknown and unknown > SHARE_SESSIONS_UNKNOWN_MAX)
-            ):
-                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            here.places, self._places, self._unknown = of_connection, of_all, unknown
-            places = list(merged)
+            some = session.partitions
+            places = list(some)
             if len(places) > 1:
-                merged[places[0]] = merged.pop(places[0])
-            session.partitions = merged
+                some[places[0]] = some.pop(places[0])
             return places
+
+    def _check_room(
+        self, connection: str, places: Mapping[Place, bool], leaving: Iterable[ShareSession]
+    ) -> None:
+        """Whether a session of the connection may have these partitions, in place of those of other
+        sessions, or of its own. KafkaError: too many."""
+        here = self._connections.get(connection)
+        had = 0 if here is None else here.places
+        more, known = _counted(places)
+        unknown = more - known
+        for each in leaving:
+            count, of_known = _counted(each.partitions)
+            more -= count if each.connection == connection else 0
+            known -= of_known
+            unknown -= count - of_known
+        if (
+            (more > 0 and had + more > SHARE_SESSION_PARTITIONS_MAX)
+            or (known > 0 and self._places + known > SHARE_SESSIONS_PARTITIONS_MAX)
+            or (unknown > 0 and self._unknown + unknown > SHARE_SESSIONS_UNKNOWN_MAX)
+        ):
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+
+    def _put(self, session: ShareSession, places: dict[Place, bool]) -> None:
+        """The session has these partitions from now on."""
+        (count, known), (had, had_known) = _counted(places), _counted(session.partitions)
+        self._connections[session.connection].places += count - had
+        self._places += known - had_known
+        self._unknown += count - known - (had - had_known)
+        session.partitions = places
 
     def wait(self, session: ShareSession, request: Waiting) -> Waiting | None:
         """The request waits for the session's records from now on; the one that has waited for them
@@ -285,8 +336,13 @@ class ShareSessions:
         here = self._connections[session.connection]
         del here.sessions[session.number]
         self._count(here, len(here.sessions) + 1)
-        here.places -= len(session.partitions)
-        known = sum(session.partitions.values())
+        count, known = _counted(session.partitions)
+        here.places -= count
         self._places -= known
-        self._unknown -= len(session.partitions) - known
+        self._unknown -= count - known
         return True
+
+
+def _counted(places: Mapping[Place, bool]) -> tuple[int, int]:
+    """How many, and how many of them the broker knows."""
+    return len(places), sum(places.values())

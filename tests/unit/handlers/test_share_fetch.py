@@ -14,7 +14,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.share_fetch import DelayedShareFetch
 from kbroker.handlers.share_partitions import check_member
 from kbroker.protocol import messages
-from kbroker.replica.share.sessions import Place, ShareSessions
+from kbroker.replica.share.sessions import Change, Place, ShareSessions
 from tests.unit.engine.share.world import TOPIC, MemoryLog, World
 
 PLACE = Place(TOPIC, 0)
@@ -168,7 +168,7 @@ def test_records_of_a_session_that_has_ended_go_back() -> None:
 def test_a_fetch_does_not_outlive_its_session() -> None:
     scene = Scene(max_wait_ms=2**31 - 1)
     scene.fetch.begin({})
-    scene.share.sessions.change(scene.session, {PLACE: True}, ())
+    scene.sessions.next("g", "m", 1, Change({PLACE: True}))
     scene.share.end_session(scene.session)
     scene.world.run()
     assert len(scene.call.answers) == 1

@@ -13,7 +13,7 @@ from kbroker.observe import share_figures
 from kbroker.replica.share import sessions as sessions_module
 from kbroker.replica.share.acknowledging import Acknowledgement
 from kbroker.replica.share.acquiring import Wanted
-from kbroker.replica.share.sessions import Place, ShareSessions
+from kbroker.replica.share.sessions import Change, Place, ShareSessions
 from kbroker.replica.share.states import Event
 from tests.unit.engine.share.world import KEY, TOPIC, World
 
@@ -55,8 +55,7 @@ def test_the_metrics_have_the_counts() -> None:
     led = world.leaders.find(KEY)
     assert led is not None
     sessions = ShareSessions(lambda: 10)
-    session = sessions.open("g", "m", "c").session
-    sessions.change(session, {Place(TOPIC, 0): True}, [])
+    sessions.open("g", "m", "c", Change({Place(TOPIC, 0): True}))
     sessions.open("g", "m", "d")
     sessions.close_connection("d")
     service: Any = SimpleNamespace(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica.share import sessions as module
-from kbroker.replica.share.sessions import CLOSES, Place, ShareSessions
+from kbroker.replica.share.sessions import CLOSES, Change, Place, ShareSession, ShareSessions
 
 TOPIC = UUID(int=7)
 PLACES = [Place(TOPIC, index) for index in range(5)]
@@ -16,6 +17,18 @@ PLACES = [Place(TOPIC, index) for index in range(5)]
 
 def known(places: list[Place]) -> dict[Place, bool]:
     return dict.fromkeys(places, True)
+
+
+def changed(
+    sessions: ShareSessions,
+    session: ShareSession,
+    added: Mapping[Place, bool],
+    forgotten: Sequence[Place],
+) -> list[Place]:
+    """The next request of the session; what it reads."""
+    of = session.group_id, session.member_id
+    assert sessions.next(*of, session.epoch, Change(added, forgotten)) is session
+    return sessions.places_of(session)
 
 
 def made(sessions_max: int = 3) -> ShareSessions:
@@ -62,7 +75,6 @@ def test_another_session_of_the_member_replaces_the_first() -> None:
     first = sessions.open("g", "m", "c").session
     opened = sessions.open("g", "m", "d")
     assert opened.replaced is first
-    assert opened.is_first
     assert opened.session.number == first.number
     assert not sessions.close(first)
     assert not sessions.lives(first)
@@ -86,7 +98,6 @@ def test_a_connection_has_several_sessions() -> None:
     sessions = made()
     one = sessions.open("g", "m", "c")
     other = sessions.open("h", "m", "c")
-    assert [one.is_first, other.is_first] == [True, False]
     assert sessions.close_connection("c") == [one.session, other.session]
 
 
@@ -140,14 +151,14 @@ def test_no_record_is_for_a_client_that_sends_no_more() -> None:
 def test_partitions_take_turns() -> None:
     sessions = made()
     session = sessions.open("g", "m", "c").session
-    assert sessions.change(session, known(PLACES[:3]), ()) == PLACES[:3]
-    assert sessions.change(session, {}, ()) == [PLACES[1], PLACES[2], PLACES[0]]
-    assert sessions.change(session, known(PLACES[3:4]), PLACES[:1]) == [
+    assert changed(sessions, session, known(PLACES[:3]), ()) == PLACES[:3]
+    assert changed(sessions, session, {}, ()) == [PLACES[1], PLACES[2], PLACES[0]]
+    assert changed(sessions, session, known(PLACES[3:4]), PLACES[:1]) == [
         PLACES[2],
         PLACES[1],
         PLACES[3],
     ]
-    assert sessions.change(session, {}, PLACES) == []
+    assert changed(sessions, session, {}, PLACES) == []
 
 
 def test_partitions_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,26 +166,74 @@ def test_partitions_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHARE_SESSIONS_PARTITIONS_MAX", 5)
     sessions = made()
     one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "d").session
-    sessions.change(one, known(PLACES[:3]), ())
+    changed(sessions, one, known(PLACES[:3]), ())
     for session, places in ((one, PLACES[:4]), (other, PLACES[:3])):
         with pytest.raises(KafkaError) as raised:
-            sessions.change(session, known(places), ())
+            changed(sessions, session, known(places), ())
         assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert len(one.partitions) == 3
     sessions.close(one)
-    assert len(sessions.change(other, known(PLACES[:3]), ())) == 3
+    assert len(changed(sessions, other, known(PLACES[:3]), ())) == 3
+
+
+def test_a_refused_request_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one has its epoch, and the same partitions."""
+    monkeypatch.setattr(module, "SHARE_SESSION_PARTITIONS_MAX", 2)
+    sessions = made()
+    session = sessions.open("g", "m", "c", Change(known(PLACES[:2]))).session
+    for _ in range(2):
+        with pytest.raises(KafkaError) as raised:
+            sessions.next("g", "m", 1, Change(known(PLACES), PLACES[1:2]))
+        assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert sessions.next("g", "m", 1) is session
+    assert sessions.places_of(session) == PLACES[:2]
+
+
+@pytest.mark.parametrize("connection", ["c", "d"])
+def test_a_refused_session_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, connection: str
+) -> None:
+    """The member's earlier one goes on; none of others is evicted for it."""
+    monkeypatch.setattr(module, "SHARE_SESSION_PARTITIONS_MAX", 2)
+    sessions = made(3)
+    others = [sessions.open("g", member, "e").session for member in ("n", "o")]
+    first = sessions.open("g", "m", "c", Change(known(PLACES[:2]))).session
+    for member in ("m", "p"):
+        with pytest.raises(KafkaError) as raised:
+            sessions.open("g", member, connection, Change(known(PLACES[:3])))
+        assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert all(map(sessions.lives, others))
+    assert sum(sessions.ended().values()) == 0
+    assert sessions.next("g", "m", 1) is first
+    assert sessions.places_of(first) == PLACES[:2]
+
+
+def test_partitions_of_a_session_that_is_replaced_leave_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also those of one that is evicted."""
+    monkeypatch.setattr(module, "SHARE_SESSION_PARTITIONS_MAX", 3)
+    monkeypatch.setattr(module, "SHARE_SESSIONS_PARTITIONS_MAX", 5)
+    sessions = made(2)
+    sessions.open("g", "m", "c", Change(known(PLACES[:3])))
+    opened = sessions.open("g", "m", "c", Change(known(PLACES[2:5]), PLACES[4:]))
+    assert sessions.places_of(opened.session) == PLACES[2:4]
+    sessions.open("g", "n", "c", Change(known(PLACES[:1])))
+    evicting = sessions.open("g", "o", "d", Change(known(PLACES[:3])))
+    assert evicting.evicted is opened.session
+    assert sessions.places == 4
 
 
 def test_the_sessions_of_a_connection_share_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHARE_SESSION_PARTITIONS_MAX", 3)
     sessions = made()
     one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "c").session
-    sessions.change(one, known(PLACES[:3]), ())
+    changed(sessions, one, known(PLACES[:3]), ())
     with pytest.raises(KafkaError) as raised:
-        sessions.change(other, known(PLACES[:1]), ())
+        changed(sessions, other, known(PLACES[:1]), ())
     assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    sessions.change(one, {}, PLACES[:1])
-    assert sessions.change(other, known(PLACES[:1]), ()) == PLACES[:1]
+    changed(sessions, one, {}, PLACES[:1])
+    assert changed(sessions, other, known(PLACES[:1]), ()) == PLACES[:1]
 
 
 def test_partitions_that_are_not_known_are_not_those_of_others(
@@ -183,10 +242,10 @@ def test_partitions_that_are_not_known_are_not_those_of_others(
     monkeypatch.setattr(module, "SHARE_SESSIONS_PARTITIONS_MAX", 2)
     sessions = made()
     one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "d").session
-    sessions.change(one, dict.fromkeys(PLACES, False), ())
-    sessions.change(other, known(PLACES[:2]), ())
+    changed(sessions, one, dict.fromkeys(PLACES, False), ())
+    changed(sessions, other, known(PLACES[:2]), ())
     with pytest.raises(KafkaError):
-        sessions.change(other, known(PLACES[:3]), ())
+        changed(sessions, other, known(PLACES[:3]), ())
     sessions.close(one)
     sessions.close(other)
     assert sessions._places == 0
@@ -205,16 +264,15 @@ def test_a_connection_has_so_many_sessions_at_most(monkeypatch: pytest.MonkeyPat
         sessions.open("g", "o", "c")  # it would be the third
 
 
-def test_the_end_of_a_connection_is_awaited_once() -> None:
-    """Whatever sessions it opens and closes."""
-    sessions, first = made(), []
+def test_a_connection_is_new_once() -> None:
+    """Whatever sessions it opens and closes: its end is awaited once."""
+    sessions, new = made(), []
     for _ in range(3):
-        opened = sessions.open("g", "m", "c")
-        first.append(opened.is_first)
-        sessions.close(opened.session)
-    assert first == [True, False, False]
+        new.append(sessions.meet("c"))
+        sessions.close(sessions.open("g", "m", "c").session)
+    assert new == [True, False, False]
     assert sessions.close_connection("c") == []
-    assert sessions.open("g", "m", "c").is_first
+    assert sessions.meet("c")
 
 
 def test_whether_a_group_has_a_session() -> None:
@@ -247,9 +305,6 @@ def test_one_request_of_a_session_waits() -> None:
     sessions.close(session)
     assert sessions.wait(session, one) is None
     assert session.waiting is None
-    with pytest.raises(KafkaError) as raised:
-        sessions.change(session, {}, ())
-    assert raised.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
 def test_partitions_that_are_not_known_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,14 +312,14 @@ def test_partitions_that_are_not_known_have_a_bound(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "SHARE_SESSIONS_UNKNOWN_MAX", 4)
     sessions = made()
     one, other = sessions.open("g", "m", "c").session, sessions.open("g", "n", "d").session
-    sessions.change(one, dict.fromkeys(PLACES[:3], False), ())
+    changed(sessions, one, dict.fromkeys(PLACES[:3], False), ())
     with pytest.raises(KafkaError) as raised:
-        sessions.change(other, dict.fromkeys(PLACES[:2], False), ())
+        changed(sessions, other, dict.fromkeys(PLACES[:2], False), ())
     assert raised.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    sessions.change(other, known(PLACES[:4]), ())
-    sessions.change(one, known(PLACES[:0]), PLACES[:1])
+    changed(sessions, other, known(PLACES[:4]), ())
+    changed(sessions, one, known(PLACES[:0]), PLACES[:1])
     sessions.close(one)
-    sessions.change(other, dict.fromkeys(PLACES[:4], False), ())
+    changed(sessions, other, dict.fromkeys(PLACES[:4], False), ())
     sessions.close_connection("d")
     assert (sessions._places, sessions._unknown) == (0, 0)
 
