@@ -140,6 +140,17 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
+def is_there(path: Path) -> bool:
+    """Whether something has that name, be it a link that leads nowhere. Another error than that it
+    is not there is raised: `Path.exists` says no to some of them, and then it is not known."""
+    _before("open", path)
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def rename(source: Path, target: Path) -> None:
     """Over what is there, where that is a file."""
     _before("rename", source)

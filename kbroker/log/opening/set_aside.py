@@ -86,7 +86,8 @@ def _names(path: Path) -> Iterator[Path]:
 
 
 def _free_name(path: Path) -> Path:
-    return next(name for name in _names(path) if not name.exists())
+    """OSError: it is not known which one is, and bytes that are kept must not be replaced."""
+    return next(name for name in _names(path) if not file_operations.is_there(name))
 
 
 def _names_before(path: Path, free: Path) -> Iterator[Path]:
@@ -95,7 +96,10 @@ def _names_before(path: Path, free: Path) -> Iterator[Path]:
 
 def _holds(kept: Path, path: Path, position: int, end: int) -> bool:
     """Whether it is the copy of these bytes."""
-    if kept.stat().st_size != end - position:
+    try:
+        if kept.stat().st_size != end - position:
+            return False
+    except FileNotFoundError:  # a link to where somebody has moved it, which is away
         return False
     for at in range(position, end, _CHUNK_BYTES):
         length = min(_CHUNK_BYTES, end - at)

@@ -73,7 +73,7 @@ class LogMove:
             self.log.being_moved = True
         # Of an earlier move: this log is not whose copy it was any more.
         old = source_of(self.log.path)
-        if old is not None and old.exists() and _is_copy_of(self.log.path, old):
+        if old is not None and file_operations.is_there(old) and _is_copy_of(self.log.path, old):
             self.left_over.append(_leave(old, self.log.path))
         forget_source(self.log.path)
         file_operations.make_directory(self.future)
@@ -278,7 +278,7 @@ def source_of(path: Path) -> Path | None:
 
 def forget_source(path: Path) -> None:
     """The log there is no copy any more, and that lasts."""
-    if (path / MOVED_FILE).exists():
+    if file_operations.is_there(path / MOVED_FILE):
         file_operations.unlink(path / MOVED_FILE)
         file_operations.sync_directory(path)
 

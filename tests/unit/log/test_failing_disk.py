@@ -262,6 +262,46 @@ def test_two_cuts_at_one_place_are_both_kept(open_log: OpenLog) -> None:
     assert {file.read_bytes() for file in path.glob("*.cut")} == {b"first" * 20, b"second" * 20}
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_bytes_that_were_kept_and_moved_away_are_not_replaced(
+    open_log: OpenLog, tmp_path: Path, whole: bool
+) -> None:
+    """A link is in their place, and what it leads to is not there now."""
+    log = filled(open_log) if whole else open_log()
+    log.append(build_batch())
+    path = crash(log)
+    files = sorted(path.glob("*.log"))
+    if whole:
+        damage(files[2], -3, 2)
+        link = path / f"{files[3].name}.cut"
+    else:
+        link = path / f"{files[0].name}.{files[0].stat().st_size}.cut"
+        with files[0].open("ab") as file:
+            file.write(b"noise" * 20)
+    link.symlink_to(tmp_path / "away")
+    log = open_log(**SMALL) if whole else open_log()
+    assert log.online
+    assert link.is_symlink()
+    assert link.with_name(link.name.replace(".cut", ".2.cut")).exists()
+
+
+def test_where_it_is_not_known_what_is_kept_nothing_is_cut(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(build_batch())
+    path = crash(log)
+    (file,) = path.glob("*.log")
+    with file.open("ab") as end:
+        end.write(b"noise" * 20)
+    before = file.read_bytes()
+    with (
+        FileFaults(Fault(("open",), ".cut", error=errno.EIO)),
+        pytest.raises((OSError, KafkaError), match="Input/output"),
+    ):
+        open_log()
+    assert file.read_bytes() == before
+    assert open_log().log_end_offset == 1
+
+
 def test_crashes_do_not_pile_up_pieces_of_batches(
     open_log: OpenLog, caplog: pytest.LogCaptureFixture
 ) -> None:
