@@ -34,16 +34,22 @@ def offset_for_time(replica: Replica, timestamp_ms: int) -> tuple[int, int, int]
 
 
 def offset_of_max_timestamp(replica: Replica) -> tuple[int, int, int] | None:
-    """The same for the first record with the largest timestamp; None if there are none."""
+    """The same for the first record with the largest timestamp; None if there are none.
+
+    Like Apache Kafka, it may name a record that has been deleted, while its segment is there. Of a
+    batch that has been deleted the records are not read any more: its first offset is named, with
+    the timestamp that its header has."""
     found = replica.find_max_timestamp()
-    if found is None or not found[3]:
-        return found[:3] if found is not None else None
-    batch = _batch_at(replica, found[0])
-    if batch is None:
-        return None
-    walk = _walk(batch)
-    base_offset, _, leader_epoch = batch_offsets(batch)
-    return base_offset + walk.max_timestamp_delta, walk.max_timestamp_ms, leader_epoch
+    while found is not None and found[3]:
+        batch = _batch_at(replica, found[0])
+        if batch is not None:
+            walk = _walk(batch)
+            base_offset, _, leader_epoch = batch_offsets(batch)
+            return base_offset + walk.max_timestamp_delta, walk.max_timestamp_ms, leader_epoch
+        before, found = found, replica.find_max_timestamp()
+        if found == before:
+            break  # it is deleted, and its segment is still there
+    return found[:3] if found is not None else None
 
 
 def _walk(

@@ -122,7 +122,7 @@ def test_a_start_inside_a_batch_of_such_a_codec(log: LedLog) -> None:
 
     class Blind:
         find_by_time = staticmethod(look_yourself)
-        find_max_timestamp = staticmethod(lambda: (0, -1, -1, True))
+        find_max_timestamp = staticmethod(lambda: (0, 9, 0, True))
         read = log.read
 
         @property
@@ -137,9 +137,13 @@ def test_a_start_inside_a_batch_of_such_a_codec(log: LedLog) -> None:
     log.delete_records(5)
     assert offset_lookup.offset_for_time(blind, 1) == (5, 2, 0)
     assert offset_lookup.offset_for_time(blind, 3) is None
-    assert offset_lookup.offset_of_max_timestamp(blind) is None
+    # Its batch is deleted: no other record has that timestamp.
+    assert offset_lookup.offset_of_max_timestamp(blind) == (0, 9, 0)
     log.delete_records(-1)
-    assert offset_lookup.offset_of_max_timestamp(blind) is None
+    assert offset_lookup.offset_of_max_timestamp(blind) == (0, 9, 0)
+    blind.answers = [(0, 9, 0, True), (4, 8, 0, False)]  # its segment goes meanwhile
+    blind.find_max_timestamp = lambda: blind.answers.pop(0)
+    assert offset_lookup.offset_of_max_timestamp(blind) == (4, 8, 0)
 
 
 def test_the_search_reads_the_batch_that_it_finds(log: LedLog) -> None:
