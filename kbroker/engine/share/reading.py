@@ -17,12 +17,10 @@ from kbroker.protocol.record_batch import (
     CONTROL,
     LOG_OVERHEAD_BYTES,
     TRANSACTIONAL,
-    decode_batches,
 )
 from kbroker.replica.share.acquiring import Acquired, LogBatch
 
 _BASE, _LENGTH, _ATTRIBUTES, _LAST_DELTA, _PRODUCER = 0, 1, 5, 6, 9
-_ABORT_MARKER: Final = 0
 
 
 class Log(Protocol):
@@ -82,7 +80,7 @@ def read(log: Log, offset: int, max_bytes: int, aborted: Aborted, *, is_committe
     if not is_committed or not any(each.attributes & TRANSACTIONAL for each in batches):
         return Read(data, batches, found, [])
     listed = aborted(log, offset, max_bytes)
-    return Read(data, batches, found, _aborted_in(data, batches, listed))
+    return Read(data, batches, found, _aborted_in(batches, listed))
 
 
 def batches_in(data: bytes) -> list[Batch]:
@@ -103,10 +101,11 @@ def batches_in(data: bytes) -> list[Batch]:
 
 
 def _aborted_in(
-    data: bytes, batches: Sequence[Batch], listed: Sequence[tuple[int, int]]
+    batches: Sequence[Batch], listed: Sequence[tuple[int, int]]
 ) -> list[LogBatch]:
-    """As a client of Fetch finds them: a transaction's batches lie between its first offset and its
-    marker."""
+    """A transaction's batches lie between its first offset and its marker. That is the producer's
+    next one, and is not opened: compaction may have left it no record, and where its bytes are
+    damaged the records of transactions after it are not aborted either."""
     left = sorted(listed, key=lambda each: each[1], reverse=True)
     aborting: set[int] = set()
     found: list[LogBatch] = []
@@ -115,17 +114,8 @@ def _aborted_in(
             aborting.add(left.pop()[0])
         if not batch.attributes & TRANSACTIONAL or batch.producer_id not in aborting:
             continue
-        if not batch.attributes & CONTROL:
-            found.append(LogBatch(batch.base_offset, batch.last_offset))
-        elif _is_abort(data[batch.begins : batch.ends]):
+        if batch.attributes & CONTROL:
             aborting.discard(batch.producer_id)
+        else:
+            found.append(LogBatch(batch.base_offset, batch.last_offset))
     return found
-
-
-def _is_abort(marker: bytes) -> bool:
-    """The key of a marker's record: its version, and its type (int16 each)."""
-    for batch in decode_batches(marker):
-        for record in batch.records:
-            key = record.key or b""
-            return len(key) >= 4 and int.from_bytes(key[2:4], "big") == _ABORT_MARKER
-    return False

@@ -99,7 +99,7 @@ def _holds(kept: Path, path: Path, position: int, end: int) -> bool:
     try:
         if kept.stat().st_size != end - position:
             return False
-    except FileNotFoundError:  # a link to where somebody has moved it, which is away
+    except FileNotFoundError:  # a link to where it was moved, which is away now
         return False
     for at in range(position, end, _CHUNK_BYTES):
         length = min(_CHUNK_BYTES, end - at)
