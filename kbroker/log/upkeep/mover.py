@@ -122,6 +122,10 @@ class LogMover:
 
     def ask(self, name: TopicPartition, path: str) -> None:
         """Moves a log to the data directory at `path`, soon. KafkaError: why not."""
+        self._ask(name, path, None)
+
+    def _ask(self, name: TopicPartition, path: str, cut: Unfinished | None) -> None:
+        """`cut`: the move that is to go on, unless a request has come for that log meanwhile."""
         topic, partition = name  # a request names thousands: the name itself is not made
         if len(topic) + 1 + len(str(partition)) + FUTURE_CHARS > DIRECTORY_NAME_CHARS_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: too long a name to move")
@@ -130,10 +134,14 @@ class LogMover:
         with self._lock:
             if held is None:
                 self._prefer_locked(name, directory)
+                self._settle_cut_locked(name, cut)
                 raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{name} is not here yet")
+            if cut is not None and not any(each is cut for each in self.unfinished):
+                return
             asked = self._asked.get(name)
             if asked is None or asked.directory is not directory:
                 self._ask_locked(name, held, directory)
+            self._settle_cut_locked(name, cut)
         self._follow()  # where a thread could not start before, the same request starts it
 
     def _ask_locked(self, name: TopicPartition, held: HeldLog, directory: DataDirectory) -> None:
@@ -146,15 +154,21 @@ class LogMover:
             self._numbers += 1
             self._asked[name] = _Asked(directory, self._numbers)
 
+    def _settle_cut_locked(self, name: TopicPartition, cut: Unfinished | None) -> None:
+        """A request for a log is later than its move that was cut; that does not go on."""
+        if cut is None and self.unfinished:
+            self.unfinished = [each for each in self.unfinished if each.name != name]
+
     def begin_again(self) -> None:
         """What the last stop or crash has ended, of those logs that are open by now."""
         for it in [each for each in self.unfinished if self._held(each.name) is not None]:
             try:
-                self.ask(it.name, os.path.abspath(it.directory.path))
+                self._ask(it.name, os.path.abspath(it.directory.path), it)
             except KafkaError as error:
                 logger.warning("%s is not moved on: %s", it.name, error)
             # Where a thread could not start it stays, and so do those after it.
-            self.unfinished = [each for each in self.unfinished if each is not it]
+            with self._lock:
+                self.unfinished = [each for each in self.unfinished if each is not it]
 
     def _held(self, name: TopicPartition) -> HeldLog | None:
         return next(iter(self._logs.held([name])), None)

@@ -146,6 +146,30 @@ def test_a_stop_ends_a_move_and_the_next_start_goes_on(two: Two) -> None:
     assert names(two.second) >= {"words-0"} and "words-0" not in names(two.first)
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_request_is_later_than_a_move_that_was_cut(two: Two, is_open: bool) -> None:
+    """Also where that log is not open yet, and where the request was done by then."""
+    two.append(100)
+    two.rate = lambda: 2_000.0
+    two.mover.ask(NAME, str(two.second))
+    eventually(lambda: [it for it in two.mover.futures() if it.size_bytes], "a piece")
+    two.mover.stop()
+    two.close()
+    two.start()
+    if is_open:
+        two.move(two.first)
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(two.mover, "_held", lambda name: None)
+            assert code_of(lambda: two.mover.ask(NAME, str(two.first))) is (
+                ErrorCode.REPLICA_NOT_AVAILABLE
+            )
+    two.begin_moves_again()
+    assert two.mover.unfinished == []
+    assert two.here() == ["first"]
+    assert two.read() == two.values
+
+
 def test_a_topic_that_is_deleted_meanwhile_leaves_nothing(two: Two) -> None:
     two.append(100)
     two.rate = lambda: 2_000.0

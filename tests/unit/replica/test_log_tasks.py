@@ -80,7 +80,7 @@ def test_a_move_that_was_cut_waits_for_the_log_that_is_reported_last(tmp_path: P
     cut = Unfinished(NAMES[0], DataDirectory(tmp_path), tmp_path / "a-0.x-future")
     logs.moves.mover.unfinished = [cut]
     asked: list[TopicPartition] = []
-    logs.moves.mover.ask = lambda name, path: asked.append(name)
+    logs.moves.mover._ask = lambda name, path, it: asked.append(name)
     scheduler = Scheduler(clock)
     tasks.schedule(scheduler)
     recoveries.ready, recoveries.left = NAMES[:1], 0
