@@ -8,7 +8,8 @@ since no later response can be trusted, and is a `KafkaError` that may be tried 
 
 A session that ends before its connection (KIP-368) is renewed by the first request that is sent
 after most of it is over, and before its end. After its end the broker would close the connection
-for the next request: the link is no longer `usable`, and its client opens another one.
+for the next request: none is sent, which is an error that may be tried again, and responses that
+are due still come. Then the link is no longer `usable`, and its client opens another one.
 
 Bounds: the response frame. Owner: the thread of its client.
 """
@@ -67,8 +68,12 @@ class Link:
     @property
     def usable(self) -> bool:
         """Whether the next request may be sent here. Responses that are due come in any case."""
-        is_over = self._ends_ns and self._clock.monotonic_ns() >= self._ends_ns
-        return not (self.closed or (is_over and not self._due))
+        return not (self.closed or (self._is_over and not self._due))
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the session has ended."""
+        return 0 < self._ends_ns <= self._clock.monotonic_ns()
 
     def certificate_not_after_s(self) -> float | None:
         """When the certificate of the broker expires, in seconds since 1970; None without TLS."""
@@ -83,7 +88,7 @@ class Link:
         """Authenticate, also on a link that is in use. KafkaError: the broker refuses."""
         from kbroker.peer.logging_in import again_after_ms, exchange  # not for those who need not
 
-        self._again_ns = 0  # what is sent here comes through `send`
+        self._again_ns = self._ends_ns = 0  # what is sent here comes through `send`
         steps, lifetime_ms = exchange(login, self.versions), 0
         try:
             api_key, version, body = next(steps)
@@ -139,6 +144,8 @@ class Link:
     ) -> None:
         if self._again_ns:
             self._renew(deadline_ns)
+        if self._is_over:
+            raise network_error(f"the session at {self.address} has ended; ask again")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & frames.CORRELATION_ID_MAX
         frame = frames.request_frame(api_key, version, correlation_id, self._client_id, body)

@@ -193,6 +193,23 @@ def test_another_link_is_opened_after_a_session_has_ended() -> None:
         cluster.close()
 
 
+def test_nothing_is_sent_after_a_session_has_ended() -> None:
+    """The broker would close the connection, and the responses that are due would not come."""
+    metadata, clock = of_api(3, METADATA_ANSWER), ManualClock()
+    with server(frame(VERSIONS_OF_SASL), *log_in(), metadata) as address:
+        link = open_link(address, "test", PATIENCE_MS, clock, ClientLogin("PLAIN", "a", "b"))
+        deadline_ns = clock.monotonic_ns() + PATIENCE_MS * NS_PER_MS
+        link.send(ApiKey.METADATA, 4, b"", deadline_ns)
+        clock.advance(LIFETIME_MS)
+        with pytest.raises(KafkaError, match="has ended") as raised:
+            link.send(ApiKey.METADATA, 4, b"", deadline_ns)
+        assert raised.value.code.retriable
+        assert link.usable
+        assert link.receive(deadline_ns).int32() == 42
+        assert not link.usable
+        link.close()
+
+
 def test_a_renewal_that_is_refused_closes_the_link() -> None:
     clock = ManualClock()
     refused = authenticated(0, ErrorCode.SASL_AUTHENTICATION_FAILED)
