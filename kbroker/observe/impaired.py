@@ -9,15 +9,15 @@ replicas in sync are not kept. A state that the first image of this process has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.metadata.image import NO_LEADER
-from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.metadata.image import TopicImage
+    from kbroker.types import TopicPartition
 
 _State = tuple[int, tuple[int, ...]]  # leader, replicas in sync
 
@@ -28,27 +28,31 @@ class ImpairedPartitions:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._is_first = True
-        self._since: dict[TopicPartition, tuple[_State, int | None]] = {}
+        # By topic and partition. What one look has found of a topic is not changed any more, and it
+        # goes with the topic, at the same cost however many others are kept.
+        self._since: dict[str, Mapping[int, tuple[_State, int | None]]] = {}
 
     def follow(self, changed: Iterable[TopicImage], removed: Iterable[str]) -> None:
         """These topics are new or have other partitions; these are gone."""
         now_ms = None if self._is_first else self._clock.wall_ms()
         self._is_first = False
-        gone = {*removed}
+        for name in removed:
+            self._since.pop(name, None)
         for topic in changed:
+            before, found = self._since.get(topic.name, {}), {}
             for each in topic.partitions:
                 if each.leader != NO_LEADER and len(each.isr) >= each.replication_factor:
-                    if self._since:
-                        self._since.pop(TopicPartition(topic.name, each.index), None)
                     continue
-                name, state = TopicPartition(topic.name, each.index), (each.leader, each.isr)
-                if name not in self._since or self._since[name][0] != state:
-                    self._since[name] = state, now_ms
-        if gone:
-            for name in [name for name in self._since if name.topic in gone]:
-                del self._since[name]
+                state, known = (each.leader, each.isr), before.get(each.index)
+                if known is None or known[0] != state:
+                    known = state, now_ms
+                found[each.index] = known
+            if found:
+                self._since[topic.name] = found
+            elif before:
+                del self._since[topic.name]
 
     def since(self, name: TopicPartition) -> int | None:
         """Wall clock in ms; None: it is not impaired, or was so before this process began."""
-        known = self._since.get(name)
+        known = self._since.get(name.topic, {}).get(name.partition)
         return None if known is None else known[1]

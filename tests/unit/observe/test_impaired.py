@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -61,6 +62,39 @@ def test_a_topic_that_goes_is_forgotten(impaired: ImpairedPartitions, clock: Man
     clock.advance(1_000)
     impaired.follow([topic(NO_LEADER)], [])  # another one of its name
     assert impaired.since(NAME) == clock.wall_ms()
+
+
+def test_a_topic_that_comes_again_with_fewer_partitions(
+    impaired: ImpairedPartitions,
+) -> None:
+    impaired.follow([topic(NO_LEADER)], [])
+    (first, _) = (again := topic()).partitions
+    impaired.follow([replace(again, partitions=(first,))], [])
+    assert impaired.since(NAME) is None
+
+
+class Counted(str):
+    """A name that counts how often it is looked up."""
+
+    __slots__ = ()
+    looked_up = 0
+
+    def __hash__(self) -> int:
+        Counted.looked_up += 1
+        return super().__hash__()
+
+
+def test_a_topic_that_goes_costs_no_look_at_the_others(impaired: ImpairedPartitions) -> None:
+    """Thousands go at once where many are impaired: on the controller's thread."""
+    first, second = topic(NO_LEADER).partitions
+    others = [
+        TopicImage(Counted(f"t{at}"), UUID(int=at), (first, second), NO_CONFIGS, internal=False)
+        for at in range(100)
+    ]
+    impaired.follow([topic(NO_LEADER), *others], [])
+    Counted.looked_up = 0
+    impaired.follow([], ["orders"])
+    assert Counted.looked_up == 0
 
 
 def test_the_age_of_a_state_that_was_there_first_is_not_known(clock: ManualClock) -> None:
