@@ -100,9 +100,7 @@ def batches_in(data: bytes) -> list[Batch]:
     return batches
 
 
-def _aborted_in(
-    batches: Sequence[Batch], listed: Sequence[tuple[int, int]]
-) -> list[LogBatch]:
+def _aborted_in(batches: Sequence[Batch], listed: Sequence[tuple[int, int]]) -> list[LogBatch]:
     """A transaction's batches lie between its first offset and its marker. That is the producer's
     next one, and is not opened: compaction may have left it no record, and where its bytes are
     damaged the records of transactions after it are not aborted either."""
