@@ -301,19 +301,24 @@ cdef int _accepts_locked(CommitPlan* plan, int64_t heard_ms) noexcept nogil:
     return 1
 
 
-cdef void _apply_locked(CommitPlan* plan) noexcept nogil:
-    # The memory follows the log. Without memory for it the log alone knows; the next load does.
+cdef int _apply_locked(CommitPlan* plan) noexcept nogil:
+    # The memory follows the log. -1: there is none for it. Then an OffsetFetch would answer with
+    # what was committed before, so Python commits once more, and answers an error if it has none.
     cdef CommittedTopic* topic
     cdef int64_t log_offset = plan.batch.base_offset
+    cdef int status = 0
     cdef int32_t number
     cdef int32_t i
     for number in range(plan.topic_count):
         topic = &plan.topics[number]
         for i in range(topic.partition_count):
-            offset_apply_locked(
+            if offset_apply_locked(
                 plan.shard, plan.group, &topic.partitions[i].key, &topic.partitions[i].value,
-                log_offset)
+                log_offset,
+            ) != 0:
+                status = -1
             log_offset += 1
+    return status
 
 
 cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_ms) noexcept nogil:
@@ -342,10 +347,8 @@ cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_m
             partition_acquire(partition)
         plan = plans.first
         while plan != NULL:
-            if plan.accepted:
-                plan.accepted = plan.batch.error == 0
-                if plan.accepted:
-                    _apply_locked(plan)
+            plan.accepted = (
+                plan.accepted and plan.batch.error == 0 and _apply_locked(plan) == 0)
             plan = plan.next
     shard_unlock(&shard.base)
     return partition

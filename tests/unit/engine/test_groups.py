@@ -7,7 +7,10 @@ request says why C passed it on to Python.
 
 from __future__ import annotations
 
+import json
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -429,3 +432,14 @@ def test_many_at_once_leave_memory_and_log_agreed(tmp_path: Path) -> None:
     assert again.offsets(GROUP) == beside.table.offsets(GROUP)
     assert beside.table.offset(GROUP, "orders", 0).offset == rounds - 1  # type: ignore[union-attr]
     beside.close()
+
+
+def test_a_commit_without_memory_is_not_answered_as_one_that_is_kept(tmp_path: Path) -> None:
+    """Python tries once more; without memory there, too, the client gets an error."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.unit.engine.commits_child", str(tmp_path)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    found = [json.loads(line) for line in run.stdout.splitlines()]
+    no_memory = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert found == [[0, 5], [0, 9], [no_memory, 9], [0, 15]], run.stderr
