@@ -46,7 +46,7 @@ cdef struct Partition:
     # What may be read; the offsets are atomic.
     Bound high_watermark
     Bound last_stable
-    int last_stable_is_late       # where it lies could not be read: to be moved once more
+    int last_stable_is_late       # atomic: memory does not say where it lies (_last_stable)
     # Owned by the request path: the requests that wait for this partition, under the lock.
     Watchers waiting_fetches
     Watchers waiting_produces     # in the order of their offsets

@@ -35,12 +35,13 @@ from kbroker.log.engine._segment cimport slice_release
 from kbroker.log.engine._storage cimport (
     Log, lock_log, lock_log_until, lock_to_look_if, log_acquire, log_end_locked,
     log_is_sound_locked, log_release, log_requires)
-from kbroker.log.engine._transactions cimport last_stable_locked
-from kbroker.log.engine._types cimport READ_WOULD_WAIT
+from kbroker.log.engine._types cimport READ_WOULD_WAIT, WAITS_FOR_DISK
 from kbroker.log.upkeep._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (
     follower_note_fetch, followers_find, followers_free, followers_low_watermark,
     followers_reached, followers_replace)
+from kbroker.replica._last_stable cimport (
+    last_stable_find, last_stable_forget, last_stable_move_locked)
 from kbroker.replica._required cimport (
     batches_are_sound, slice_is_sound, watermarks_are_sound_locked)
 
@@ -80,6 +81,7 @@ cdef void partition_release(Partition* partition) noexcept nogil:
     require(partition.waiting_fetches.first == NULL and partition.waiting_produces.first == NULL
             and partition.waiting_deletions.first == NULL,
             "partition: nothing waits for one that is freed", partition.has_watchers, 0)
+    last_stable_forget(partition)
     log_release(partition.log)
     followers_free(&partition.followers)
     live_add(LIVE_PARTITIONS, -1)
@@ -125,31 +127,16 @@ cdef int partition_begin_epoch(
     return 1
 
 
-cdef void _move_last_stable_locked(Partition* partition) noexcept nogil:
-    # To the high watermark, or to where a transaction holds it; again if that cannot be read.
-    cdef Bound bound = partition.high_watermark
-    cdef int16_t error = NO_ERROR
-    if partition.log.producers.first_transaction != NULL:
-        error = last_stable_locked(partition.log, &bound)
-    partition.last_stable_is_late = error != NO_ERROR
-    if error != NO_ERROR and (
-            partition.log.log_start_offset <= partition.last_stable.offset <= bound.offset):
-        return                    # it stays, for no byte is known to which it may go
-    partition.last_stable.segment_base = bound.segment_base
-    partition.last_stable.position = bound.position
-    kb_store_i64(&partition.last_stable.offset, bound.offset)
-
-
 cdef void _move_start_locked(Partition* partition, int64_t offset) noexcept nogil:
     # What holds the last stable offset may lie below the log's start then.
     log_move_start_locked(partition.log, offset)
     if partition.last_stable.offset < partition.log.log_start_offset:
-        _move_last_stable_locked(partition)
+        last_stable_move_locked(partition)
 
 
 cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil:
     cdef Bound bound
-    cdef int16_t error = log_bound_locked(partition.log, offset, &bound)
+    cdef int16_t error = log_bound_locked(partition.log, offset, WAITS_FOR_DISK, &bound)
     if error != NO_ERROR:
         return error
     if not log_requires(partition.log, 0 <= bound.offset <= partition.log.log_end_offset,
@@ -159,7 +146,7 @@ cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) n
     partition.high_watermark.segment_base = bound.segment_base
     partition.high_watermark.position = bound.position
     kb_store_i64(&partition.high_watermark.offset, bound.offset)
-    _move_last_stable_locked(partition)
+    last_stable_move_locked(partition)
     return NO_ERROR
 
 
@@ -169,6 +156,7 @@ cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) 
     if partition.log.online:
         error = _move_high_watermark_locked(partition, offset)
     unlock_log(partition.log)
+    last_stable_find(partition)
     return error
 
 
@@ -191,8 +179,6 @@ cdef void partition_advance_locked(Partition* partition) noexcept nogil:
         log_requires(log, partition.high_watermark.offset >= before,
                      "high watermark: of a leader it goes forward",
                      partition.high_watermark.offset, before)
-    elif partition.last_stable_is_late:
-        _move_last_stable_locked(partition)
 
 
 cdef int16_t partition_lower(Partition* partition, int64_t offset, int was_cut) noexcept nogil:
@@ -206,6 +192,8 @@ cdef int16_t partition_lower(Partition* partition, int64_t offset, int was_cut) 
         if error != NO_ERROR and was_cut:    # which records are committed is not known
             kb_store_int(&log.online, 0)
     unlock_log(log)
+    if was_cut:
+        last_stable_find(partition)
     return error
 
 
@@ -293,8 +281,6 @@ cdef int16_t partition_follow_bounds(
         reached = min(high_watermark, log.log_end_offset)
         if reached > partition.high_watermark.offset:
             error = _move_high_watermark_locked(partition, reached)
-        elif partition.last_stable_is_late:
-            _move_last_stable_locked(partition)
         log_start_offset = min(log_start_offset, partition.high_watermark.offset)
         if log_start_offset > log.log_start_offset:
             _move_start_locked(partition, log_start_offset)

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
 from kbroker.log.looking._describe import unreadable_bytes
 from kbroker.log.upkeep.free_space import FreeSpace
 from kbroker.metadata.image import INTERNAL_TOPICS
+from kbroker.replica.late_last_stable import find_late
 from kbroker.replica.retention import Retention
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class LogTasks:
         no room, and may open now. `repair`: asks other replicas for batches that the scrub finds
         damaged; None: there are none."""
         self.retention: Final = Retention(replicas, wake, clock)
+        self._find_late: Final = partial(find_late, replicas, wake)
         self._logs: Final = logs
         self._clock: Final = clock
         self._config: Final = config
@@ -75,6 +78,9 @@ class LogTasks:
             logs.checkpoint,
             limits.LOG_CHECKPOINT_PERIOD_MS,
             delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
+        )
+        scheduler.schedule(
+            "late-last-stable-offsets", self._find_late, limits.LATE_LAST_STABLE_PERIOD_MS
         )
         scheduler.schedule("log-removals", logs.remove_deleted, limits.LOG_REMOVAL_PERIOD_MS)
         free_space = FreeSpace(

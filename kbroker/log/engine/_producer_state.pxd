@@ -20,6 +20,10 @@ cdef struct ProducerBatch:
     int32_t offset_delta          # last offset - first offset
 
 
+cdef enum:
+    ON_DISK = -2                  # Transaction.start.position
+
+
 cdef struct Transaction:
     # From its first batch in this partition until the high watermark is above its marker.
     Transaction* earlier          # by first offset
@@ -30,7 +34,8 @@ cdef struct Transaction:
     int64_t first_offset
     int64_t marker_offset         # -1: it is open
     # Of the first batch, or of the log's start where that is above; the position is -1 where it is
-    # not known, after a start from a snapshot.
+    # not known, after a start from a snapshot or a compaction, and ON_DISK where memory does not
+    # say it either.
     Bound start
 
 

@@ -51,12 +51,19 @@ cdef int64_t log_readable_bytes_locked(
 cdef int64_t bytes_below(const Log* log, int32_t at, const Bound* bound) noexcept nogil
 
 # The bound at an offset: where the batch that holds it begins, or the log ends; never before the
-# start. With the lock held; 0 or 56.
-cdef inline int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nogil:
+# start. With the lock held; 0, 56, or READ_WOULD_WAIT.
+cdef inline int16_t log_bound_locked(
+    Log* log, int64_t offset, Patience patience, Bound* out
+) noexcept nogil:
     if offset < log.log_end_offset:
-        return log_bound_below_locked(log, offset, out)
+        return log_bound_below_locked(log, offset, patience, out)
     out[0] = log_end_locked(log)
     return NO_ERROR
 
 
-cdef int16_t log_bound_below_locked(Log* log, int64_t offset, Bound* out) noexcept nogil
+cdef int16_t log_bound_below_locked(
+    Log* log, int64_t offset, Patience patience, Bound* out) noexcept nogil
+
+# The same without the lock, which it takes to begin with: an offset below the log's end. 0 or an
+# error; `found.segment` has a reference then, or is NULL where there is no such batch.
+cdef int16_t log_place_of(Log* log, int64_t offset, Found* found) noexcept nogil

@@ -37,7 +37,7 @@ from kbroker.log.engine._segment cimport (
     scan_next, scan_to_offset, segment_add_reference, segment_drop_reference, segment_scan_start,
     segment_scan_start_now, slice_release)
 from kbroker.log.engine._storage cimport (
-    HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
+    HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look, lock_to_look_if,
     log_end_locked, log_find_segment, log_has_segment, recent_find, unlock_log)
 from kbroker.log.engine._types cimport (
     READ_WOULD_WAIT, WAITS_FOR_DISK, WAITS_FOR_LOCKS, WAITS_FOR_NOTHING, Bound, FileSlice, Segment)
@@ -429,22 +429,46 @@ cdef int64_t log_readable_bytes_locked(
     return min(max(total, <int64_t>0), max_bytes)
 
 
-cdef int16_t log_bound_below_locked(Log* log, int64_t offset, Bound* out) noexcept nogil:
+cdef int16_t log_bound_below_locked(
+    Log* log, int64_t offset, Patience patience, Bound* out
+) noexcept nogil:
     cdef Bound end = log_end_locked(log)
     cdef Found found
     cdef Scan scan
+    cdef int16_t error
     if offset < log.log_start_offset:
         offset = log.log_start_offset
-    found.patience = WAITS_FOR_DISK
-    look_up_locked(log, offset, log_find_segment(log, offset), &end, &found)
+    found.patience = patience
+    error = look_up_locked(log, offset, log_find_segment(log, offset), &end, &found)
+    if error != NO_ERROR:
+        return error
     if not found.exact:
         if found.position == IN_A_FILE:
             found.position = segment_scan_start(found.segment, offset)
         scan_begin(&scan, found.segment.fd, found.position, found.limit)
+        scan.must_not_wait = patience < WAITS_FOR_DISK
         if scan_from_index(&scan, offset) < 0 or scan_to_offset(&scan, offset) < 0:
-            return KAFKA_STORAGE_ERROR
+            return READ_WOULD_WAIT if scan.status == EAGAIN else KAFKA_STORAGE_ERROR
         found.position = scan.position
     out.offset = offset
     out.segment_base = found.segment.base_offset
     out.position = found.position
     return NO_ERROR
+
+
+cdef int16_t log_place_of(Log* log, int64_t offset, Found* found) noexcept nogil:
+    cdef Bound end
+    cdef int16_t error
+    found.segment = NULL
+    found.patience = WAITS_FOR_DISK
+    found.passes_empty = 0
+    lock_to_look(log)
+    end = log_end_locked(log)
+    error = log_find_locked(log, offset, &end, found)
+    unlock_log(log)
+    if error == NO_ERROR and found.segment != NULL:
+        error = scan_for(log, found, offset, &end)
+    if error != NO_ERROR and found.segment != NULL:
+        segment_drop_reference(found.segment)
+        found.segment = NULL
+    return error
