@@ -409,6 +409,10 @@ _SHARE_GROUPS: Final = (
     _plain("counter", "share_sessions_ended", "kbroker_share_sessions_ended_total",
            "Share sessions that have ended: closed by the member, with its connection, replaced by"
            " another one of it, or evicted for a connection with fewer.", "sessions", ("cause",)),
+    _plain("counter", "share_session_end_records", "kbroker_share_session_end_records_total",
+           "Records that a member had when its share session ended. The delivery counts: many of"
+           " them beside few acknowledgements are of clients that come and go too fast.",
+           "records"),
     _times("share_load_time", "kafka_server_ShareGroupMetrics_PartitionLoadTimeMs",
            "From the first fetch of a share-partition until its state is there.", (),
            "Quantiles of the last 1,024."),

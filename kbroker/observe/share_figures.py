@@ -90,6 +90,7 @@ def led(share: OfShareGroups | None) -> Samples:
             "share_sessions_ended": [((cause,), 0) for cause in CAUSES],
             "share_archived": [((words,), 0) for words in REASONS],
             "share_acquired": [((), 0)],
+            "share_session_end_records": [((), 0)],
             "share_load_time": [((), Durations().summary(QUANTILES))],
         }
     from kbroker.engine.share import figures as counts
@@ -108,7 +109,7 @@ def led(share: OfShareGroups | None) -> Samples:
             in_flight.append((labels, count))
             ranges.append((labels, len(machine.ranges)))
     figures, sessions = service.figures, service.sessions
-    archived = figures.archived()
+    archived, records = figures.archived(), figures.records()
     return {
         "share_partitions_led": [((), len(every))],
         "share_in_flight_sum": [((), total)],
@@ -118,7 +119,8 @@ def led(share: OfShareGroups | None) -> Samples:
         "share_session_partitions": [((), sessions.places)],
         "share_sessions_ended": [((cause,), count) for cause, count in sessions.ended().items()],
         "share_archived": [((words,), archived[event]) for event, words in counts.REASONS.items()],
-        "share_acquired": [((), figures.records()[Event.ACQUIRE])],
+        "share_acquired": [((), records[Event.ACQUIRE])],
+        "share_session_end_records": [((), records[Event.SESSION_ENDS])],
         "share_load_time": [((), figures.loads.summary(QUANTILES))],
     }
 

@@ -54,6 +54,8 @@ def test_the_metrics_have_the_counts() -> None:
     deliver(world, RELEASE, REJECT)
     led = world.leaders.find(KEY)
     assert led is not None
+    assert led.fetch(OWNER, Wanted(9, 9), 1 << 20) is not None
+    led.end_session(OWNER)
     sessions = ShareSessions(lambda: 10)
     sessions.open("g", "m", "c", Change({Place(TOPIC, 0): True}))
     sessions.open("g", "m", "d")
@@ -66,7 +68,8 @@ def test_the_metrics_have_the_counts() -> None:
     assert found["share_partitions_led"] == {(): 1}
     assert found["share_in_flight"] == {("g", "orders", "0"): led.machine.in_flight}
     assert found["share_in_flight_sum"] == {(): led.machine.in_flight}
-    assert found["share_acquired"] == {(): 2}
+    assert found["share_acquired"] == {(): 3}
+    assert found["share_session_end_records"] == {(): 1}
     assert found["share_archived"][("rejected",)] == 1
     assert found["share_sessions"] == {(): 0}
     assert found["share_sessions_ended"] == {
