@@ -21,47 +21,49 @@ from kbroker.log.engine._types cimport Bound
 cdef int late_count = 0           # atomic
 
 
-cdef void _note_late(Partition* partition, int is_late) noexcept nogil:
-    if kb_load_int(&partition.last_stable_is_late) == is_late:
+cdef void _note_late(int* is_late, int now) noexcept nogil:
+    if kb_load_int(is_late) == now:
         return
-    kb_store_int(&partition.last_stable_is_late, is_late)
-    kb_add_int(&late_count, 1 if is_late else -1)
+    kb_store_int(is_late, now)
+    kb_add_int(&late_count, 1 if now else -1)
 
 
-cdef void last_stable_move_locked(Partition* partition) noexcept nogil:
-    cdef Bound bound = partition.high_watermark
+cdef void last_stable_move_locked(
+    Log* log, const Bound* high_watermark, Bound* at, int* is_late
+) noexcept nogil:
+    cdef Bound bound = high_watermark[0]
     cdef int16_t error = NO_ERROR
-    if partition.log.producers.first_transaction != NULL:
-        error = last_stable_locked(partition.log, &bound)
-    _note_late(partition, error != NO_ERROR)
-    if error != NO_ERROR and (
-            partition.log.log_start_offset <= partition.last_stable.offset <= bound.offset):
+    if log.producers.first_transaction != NULL:
+        error = last_stable_locked(log, &bound)
+    _note_late(is_late, error != NO_ERROR)
+    if error != NO_ERROR and log.log_start_offset <= at.offset <= bound.offset:
         return                    # it stays, for no byte is known to which it may go
-    partition.last_stable.segment_base = bound.segment_base
-    partition.last_stable.position = bound.position
-    kb_store_i64(&partition.last_stable.offset, bound.offset)
+    at.segment_base = bound.segment_base
+    at.position = bound.position
+    kb_store_i64(&at.offset, bound.offset)
 
 
-cdef int last_stable_find(Partition* partition) noexcept nogil:
+cdef int last_stable_find(
+    Log* log, const Bound* high_watermark, Bound* at, int* is_late
+) noexcept nogil:
     cdef Bound before
     cdef int moved = 0
-    if not kb_load_int(&partition.last_stable_is_late):
+    if not kb_load_int(is_late):
         return 0
-    transaction_start_find(partition.log)
-    lock_to_look(partition.log)
-    if partition.log.online:
-        before = partition.last_stable
-        last_stable_move_locked(partition)
+    transaction_start_find(log)
+    lock_to_look(log)
+    if log.online:
+        before = at[0]
+        last_stable_move_locked(log, high_watermark, at, is_late)
         moved = (
-            partition.last_stable.offset != before.offset
-            or partition.last_stable.segment_base != before.segment_base
-            or partition.last_stable.position != before.position)
-    unlock_log(partition.log)
+            at.offset != before.offset or at.segment_base != before.segment_base
+            or at.position != before.position)
+    unlock_log(log)
     return moved
 
 
-cdef void last_stable_forget(Partition* partition) noexcept nogil:
-    _note_late(partition, 0)
+cdef void last_stable_forget(int* is_late) noexcept nogil:
+    _note_late(is_late, 0)
 
 
 cdef int last_stable_late_count() noexcept nogil:

@@ -2,7 +2,8 @@
 """Late last stable offsets, for Python: how many there are, and a look for one of them."""
 
 from kbroker.core._atomics cimport kb_load_int
-from kbroker.replica._last_stable cimport last_stable_find, last_stable_late_count
+from kbroker.replica._last_stable cimport last_stable_late_count
+from kbroker.replica._partition cimport partition_find_last_stable
 from kbroker.replica._replica cimport Replica
 
 
@@ -17,5 +18,5 @@ def is_late(Replica replica not None) -> bool:
 def find(Replica replica not None) -> bool:
     cdef int moved
     with nogil:
-        moved = last_stable_find(replica.partition)
+        moved = partition_find_last_stable(replica.partition)
     return bool(moved)

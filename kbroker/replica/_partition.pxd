@@ -97,6 +97,10 @@ cdef int partition_begin_epoch(
 # batch that holds an offset, not beyond the log's end. 0 or a Kafka error code.
 cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil
 
+# A last stable offset that is late moves to where the disk says that it is; not under the lock. 1:
+# it has moved, and reads may find more.
+cdef int partition_find_last_stable(Partition* partition) noexcept nogil
+
 # Moves the high watermark to where every replica in sync is; nothing, if it is there.
 cdef void partition_advance_locked(Partition* partition) noexcept nogil
 

@@ -81,7 +81,7 @@ cdef void partition_release(Partition* partition) noexcept nogil:
     require(partition.waiting_fetches.first == NULL and partition.waiting_produces.first == NULL
             and partition.waiting_deletions.first == NULL,
             "partition: nothing waits for one that is freed", partition.has_watchers, 0)
-    last_stable_forget(partition)
+    last_stable_forget(&partition.last_stable_is_late)
     log_release(partition.log)
     followers_free(&partition.followers)
     live_add(LIVE_PARTITIONS, -1)
@@ -127,11 +127,23 @@ cdef int partition_begin_epoch(
     return 1
 
 
+cdef void _move_last_stable_locked(Partition* partition) noexcept nogil:
+    last_stable_move_locked(
+        partition.log, &partition.high_watermark, &partition.last_stable,
+        &partition.last_stable_is_late)
+
+
+cdef int partition_find_last_stable(Partition* partition) noexcept nogil:
+    return last_stable_find(
+        partition.log, &partition.high_watermark, &partition.last_stable,
+        &partition.last_stable_is_late)
+
+
 cdef void _move_start_locked(Partition* partition, int64_t offset) noexcept nogil:
     # What holds the last stable offset may lie below the log's start then.
     log_move_start_locked(partition.log, offset)
     if partition.last_stable.offset < partition.log.log_start_offset:
-        last_stable_move_locked(partition)
+        _move_last_stable_locked(partition)
 
 
 cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil:
@@ -146,7 +158,7 @@ cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) n
     partition.high_watermark.segment_base = bound.segment_base
     partition.high_watermark.position = bound.position
     kb_store_i64(&partition.high_watermark.offset, bound.offset)
-    last_stable_move_locked(partition)
+    _move_last_stable_locked(partition)
     return NO_ERROR
 
 
@@ -156,7 +168,7 @@ cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) 
     if partition.log.online:
         error = _move_high_watermark_locked(partition, offset)
     unlock_log(partition.log)
-    last_stable_find(partition)
+    partition_find_last_stable(partition)
     return error
 
 
@@ -193,7 +205,7 @@ cdef int16_t partition_lower(Partition* partition, int64_t offset, int was_cut) 
             kb_store_int(&log.online, 0)
     unlock_log(log)
     if was_cut:
-        last_stable_find(partition)
+        partition_find_last_stable(partition)
     return error
 
 
