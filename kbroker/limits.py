@@ -153,7 +153,7 @@ SHARE_SESSIONS_UNKNOWN_MAX: Final = 100_000
 # A ShareFetch waits no longer, whatever it names. Clients name some hundred milliseconds.
 SHARE_FETCH_WAIT_MS_MAX: Final = 300_000
 # A share session ends so long after its client sends no more, also where a request of its
-# connection is still waited for. What the client has sent before is read and applied by then.
+# connection is still waited for. Requests that it has sent before are read and applied by then.
 SHARE_SESSION_LEFT_MS_MAX: Final = 5_000
 # Of one answer to ShareFetch, which Python makes; a batch that is larger leaves nevertheless.
 SHARE_FETCH_BYTES_MAX: Final = 8 * 1024 * 1024

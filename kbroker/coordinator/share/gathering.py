@@ -51,9 +51,9 @@ class Gathering(Generic[K, A]):
         `window`: of WINDOW, where there is none.
 
         `is_late` is looked at before each question; once it is so, no more are asked, and `late`
-        gives the answers of those that are left; where there is none, or it raises, they failed. `hand_over` has a call done by
-        another thread; without it `done` is called by the thread of the last answer, or by the one
-        that begins."""
+        gives the answers of those that are left; where there is none, or it raises, they failed.
+        `hand_over` has a call done by another thread; without it `done` is called by the thread of
+        the last answer, or by the one that begins."""
         self._keys: Final = list(dict.fromkeys(keys))
         self._ask: Final = ask
         self._done: Final = done

@@ -10,7 +10,7 @@ The last stable offset is the high watermark, or the first offset of a transacti
 below it, or that is decided by a marker which the high watermark has not passed. Where that lies in
 the files is noted when the transaction begins. After a start from a snapshot, and after a
 compaction, it is looked for: in memory under the log's lock, which appends wait for, and on the
-disk without it, by who may wait for that (`transaction_start_find`). No GIL.
+disk without it, by threads that may wait (`transaction_start_find`). No GIL.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t

@@ -207,7 +207,7 @@ class ShareSessions:
     def next(
         self, group_id: str, member_id: str, epoch: int, change: Change = NO_CHANGE
     ) -> ShareSession:
-        """Epoch n, with what it changes, or -1. KafkaError: there is no such session, this is not
+        """Epoch n, with its change, or -1. KafkaError: there is no such session, this is not
         its next request, or there are too many partitions."""
         with self._lock:
             session = self._sessions.get((group_id, member_id))

@@ -285,7 +285,7 @@ def test_bytes_that_were_kept_and_moved_away_are_not_replaced(
     assert link.with_name(link.name.replace(".cut", ".2.cut")).exists()
 
 
-def test_where_it_is_not_known_what_is_kept_nothing_is_cut(open_log: OpenLog) -> None:
+def test_nothing_is_cut_where_the_kept_files_are_not_known(open_log: OpenLog) -> None:
     log = open_log()
     log.append(build_batch())
     path = crash(log)

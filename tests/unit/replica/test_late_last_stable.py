@@ -1,4 +1,4 @@
-"""A last stable offset that memory does not know: who looks for it, and who does not wait for that."""
+"""A last stable offset that memory does not know: who looks for it, and who does not wait."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def started(open_log: OpenLog) -> LedLog:
 
 @pytest.fixture
 def late(open_log: OpenLog) -> LedLog:
-    """The disk has not told at the start where the transaction begins."""
+    """The disk has failed at the start, when the transaction was looked for."""
     before = late_count()
     with_open_transaction(open_log)
     with FileFaults(UNREADABLE):

@@ -17,11 +17,11 @@ class Table:
     """In place of the table in C."""
 
     def __init__(self) -> None:
-        self.shown: list[tuple[list[str], list[str]]] = []
+        self.listed: list[tuple[list[str], list[str]]] = []
         self.hidden = 0
 
     def show(self, rows: Sequence[str], removed: Sequence[str], *_: Any) -> None:
-        self.shown.append((list(rows), list(removed)))
+        self.listed.append((list(rows), list(removed)))
 
     def hide(self) -> None:
         self.hidden += 1
@@ -35,7 +35,7 @@ def topic(name: str) -> TopicImage:
 def test_an_observer_that_fails_takes_no_answers_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """C has been shown the image by then; the next one is compared with it."""
+    """C has the image by then; the next one is compared with it."""
     monkeypatch.setattr(metadata_publisher, "_row", lambda topic: topic.name)
     table: Any = Table()
     publisher = MetadataPublisher(table)
@@ -53,5 +53,5 @@ def test_an_observer_that_fails_takes_no_answers_away(
     both = image.with_topics([topic("bb")])
     publisher.show(both)
     publisher.show(both.without_topics(["a"]))
-    assert table.shown == [(["a"], []), (["bb"], []), ([], ["a"])]
-    assert seen == table.shown[1:]
+    assert table.listed == [(["a"], []), (["bb"], []), ([], ["a"])]
+    assert seen == table.listed[1:]

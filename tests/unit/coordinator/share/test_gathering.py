@@ -126,7 +126,7 @@ def test_after_the_time_is_over_nothing_more_is_asked() -> None:
     ]  # fmt: skip
 
 
-def test_what_raises_for_those_that_are_left_keeps_no_answer_back() -> None:
+def test_an_exception_for_those_that_are_left_keeps_no_answer_back() -> None:
     """The requests that wait for this one would wait for ever."""
     asked = Asked()
 

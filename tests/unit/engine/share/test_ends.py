@@ -172,7 +172,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("is_read", [False, True])
     def test_it_does_not_end_under_a_session_that_begins(self, is_read: bool) -> None:
-        """After the look at what is to be written, and before its end."""
+        """After the look at the next write, and before its end."""
         world = World()
         led = world.ready() if is_read else world.led()
         lock = led.lock
