@@ -1,4 +1,4 @@
-"""A function of a C unit, replaced by one of a test: for cases that no test can bring about otherwise.
+"""A function of a C unit, replaced by one of a test that cannot bring its cases about otherwise.
 
 Units call each other through pointers that each unit takes once, when it is imported, from the
 `__pyx_capi__` of the other one. So this is done in a process of its own, before any other unit that

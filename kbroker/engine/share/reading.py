@@ -10,7 +10,7 @@ Waits for the disk, so it is called by handlers only, and under no lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kbroker.protocol.record_batch import (
     BATCH_HEADER,
