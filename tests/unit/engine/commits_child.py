@@ -9,10 +9,10 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kbroker.coordinator.group import _offsets
 from tests.support import capsules
 
 left = 0  # calls that find no memory
@@ -29,7 +29,8 @@ def without_memory(before: Callable[..., int]) -> Callable[..., int]:
 
 pointers = [ctypes.c_void_p] * 4
 prototype = ctypes.CFUNCTYPE(ctypes.c_int, *pointers, ctypes.c_int64)
-capsules.replace(_offsets, "offset_apply_locked", prototype, without_memory)
+unit = import_module("kbroker.coordinator.group._offsets")
+capsules.replace(unit, "offset_apply_locked", prototype, without_memory)
 
 
 def main() -> None:
