@@ -24,6 +24,7 @@ from kbroker.engine.share import reading
 from kbroker.errors import KafkaError
 from kbroker.log.opening.loader import UNKNOWN, Checkpointed
 from kbroker.replica._committed_read import aborted_transactions
+from kbroker.replica._late_offsets import find
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults, Seen
 from tests.support import memory
 from tests.support.led_log import LedLog, open_led_log
@@ -39,6 +40,7 @@ FIRST_MS: Final = Record().timestamp_ms
 TRANSACTIONAL: Final = 0x10
 NO_GUARD: Final = -1
 EXPECTED: Final = (OSError, KafkaError)
+READS: Final = ("read", "read_now")
 
 
 def transactional(log: LedLog, producer: int, sequence: int, at_ms: int) -> None:
@@ -276,7 +278,7 @@ def test_a_start_knows_all_or_fails(stopped: str) -> None:
                     log = opened(it, checkpointed)
                 except EXPECTED as error:
                     return error
-            log.advance()  # as with the next request: what could not be read then is read now
+            find(log)  # as a task of the scheduler: what could not be read then is read now
             try:
                 found = committed_reads(log), log.last_stable_offset, largest_time(log)
             finally:
@@ -345,11 +347,11 @@ def test_the_last_stable_offset_is_looked_for_again() -> None:
         log.close()
         with FileFaults() as faults, again(it) as log:
             assert log.last_stable_offset == 4
-            seen = [each for each in faults.look() if each.operation == "read"]
-        last = Fault(("read",), ".log", sum(".log" in each.path for each in seen), FOREVER, EIO)
+            seen = [each for each in faults.look() if each.operation in READS]
+        last = Fault(READS, ".log", sum(".log" in each.path for each in seen), FOREVER, EIO)
         with FileFaults(last):
             log = opened(it, Checkpointed(clean=True, high_watermark=1 << 40))
             assert (log.last_stable_offset, log.high_watermark) == (0, 8)
-        log.advance()
+        assert find(log)
         assert log.last_stable_offset == 4
         log.abandon()
