@@ -57,11 +57,15 @@ Directories = Mapping[int, Sequence["LogDirectory"]]
 
 
 def make(asked: Asked) -> Page:
-    client = asked.client
     try:
-        cluster = client.metadata()
+        return _made(asked)
     except (KafkaError, UserError) as error:
         return Page("Overview", [refusal("brokers", error)], refresh_s=REFRESH_S)
+
+
+def _made(asked: Asked) -> Page:
+    client = asked.client
+    cluster = client.metadata()
     figures = figures_of(asked, operations_of(asked))
     partitions = cluster_health.partitions_of(client, cluster, moving_now(client), asked.pause)
     asked.pause()

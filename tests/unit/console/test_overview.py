@@ -145,3 +145,14 @@ def test_many_troubles_are_some_notices_and_all_checks() -> None:
     assert len(rows(page, "checks")) == len(rows(page, "disks")) == 500
     rest = overview.make(asked_of(client, checks_from="500", disks_from="500"))
     assert len(rows(rest, "disks")) == 100 and len(rows(rest, "checks")) == 102
+
+
+def test_a_broker_whose_certificate_is_not_accepted_is_a_notice() -> None:
+    client = FakeClient(cluster_of((1,), orders=[part(0)]))
+
+    def refuse(address: Any) -> Any:
+        raise UserError("host-1:9092: its certificate is not accepted", "see ssl.truststore")
+
+    client.cluster.link = refuse
+    page = overview.make(asked_of(client))
+    assert notices(page, Tone.BAD) == ["brokers: host-1:9092: its certificate is not accepted"]
