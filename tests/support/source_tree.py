@@ -114,10 +114,21 @@ def functions(path: Path) -> list[Function]:
     if path.suffix == ".py":
         return [
             Function(node.name, node.lineno, node.end_lineno or node.lineno)
-            for node in ast.walk(ast.parse(text))
+            for node in statements(ast.parse(text))
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
     return list(cython_functions(text))
+
+
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """All of them, however deep; expressions, which have none, are most of a tree."""
+    found = list(tree.body)
+    for each in found:  # it grows meanwhile
+        yield each
+        for inner in ("body", "orelse", "finalbody"):
+            found += getattr(each, inner, ())
+        for part in (*getattr(each, "handlers", ()), *getattr(each, "cases", ())):
+            found += part.body
 
 
 def cython_functions(text: str) -> Iterator[Function]:
@@ -154,7 +165,8 @@ def absolute(module: str, package: str) -> str:
 
 
 def python_imports(text: str) -> Iterator[Import]:
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    for node in ast.walk(tree) if _IMPORT_CALL.search(text) else statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(node.lineno, alias.name, "")
@@ -166,6 +178,9 @@ def python_imports(text: str) -> Iterator[Import]:
             argument = node.args[0] if node.args else None
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                 yield Import(node.lineno, argument.value, "")
+
+
+_IMPORT_CALL: Final = re.compile(r"\b(?:import_module|__import__)\b")
 
 
 def _is_import_call(function: ast.expr) -> bool:

@@ -161,10 +161,16 @@ def words(path: Path) -> list[str]:
 
 
 @functools.cache
+def used_in_python() -> Counter[str]:
+    files = source_files(*PRODUCT, suffixes=(".py",))
+    return Counter(name for path in files for name in python_uses(read(path)))
+
+
+@functools.cache
 def python_without_a_caller() -> list[Defined]:
     files = source_files(*PRODUCT, suffixes=(".py",))
     defined = [each for path in files for each in python_definitions(read(path), relative(path))]
-    uses = Counter(name for path in files for name in python_uses(read(path)))
+    uses = used_in_python().copy()
     compiled = source_files(*PRODUCT, suffixes=(".pyx", ".pxd"))
     uses.update(word for path in compiled for word in words(path))
     uses.update(WORD.findall(read(ROOT / "pyproject.toml")))
@@ -185,8 +191,7 @@ def cython_without_a_caller() -> list[Defined]:
     defined = [each for path in files for each in cython_definitions(read(path), relative(path))]
     uses = Counter(word for path in files for word in words(path))
     uses.subtract(Counter(each.name for each in defined))
-    python = source_files(*PRODUCT, suffixes=(".py",))
-    uses.update(name for path in python for name in python_uses(read(path)))
+    uses.update(used_in_python())
     return without_a_caller(defined, +uses)
 
 
