@@ -1,4 +1,4 @@
-"""OAUTHBEARER with other people's clients, and keys from a file and from a server.
+"""OAUTHBEARER: tokens that end, and keys from a file and from a server.
 
 One broker has three listeners: PLAINTEXT; KEYS, whose keys are in a file; and WEB, whose server of
 keys on loopback is slow or answers with errors when a test says so.
@@ -6,7 +6,6 @@ keys on loopback is slow or answers with errors when a test says so.
 
 from __future__ import annotations
 
-import asyncio
 import http.server
 import threading
 import time
@@ -14,11 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiokafka
-import aiokafka.abc
 import confluent_kafka
-import kafka
-import kafka.net.sasl.oauth
 import pytest
 from confluent_kafka import admin as rdkafka_admin
 
@@ -164,48 +159,6 @@ def test_librdkafka_with_a_token_that_is_refused(oauth: Oauth) -> None:
         client.list_topics(timeout=2)
     client.poll(1)
     assert any("invalid_token" in each for each in said), said
-
-
-class KafkaPythonTokens(kafka.net.sasl.oauth.AbstractTokenProvider):
-    def __init__(self, issuer: Issuer) -> None:
-        self._issuer = issuer
-
-    def token(self) -> str:
-        return self._issuer.token()
-
-
-def test_kafka_python(oauth: Oauth) -> None:
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=oauth.bootstrap(),
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauth_token_provider=KafkaPythonTokens(oauth.issuer),
-    )
-    producer.send("t", b"kafka-python").get(WAIT_S)
-    producer.close()
-    assert oauth.written("kafka-python")
-
-
-class AiokafkaTokens(aiokafka.abc.AbstractTokenProvider):
-    def __init__(self, issuer: Issuer) -> None:
-        self._issuer = issuer
-
-    async def token(self) -> str:
-        return self._issuer.token()
-
-
-def test_aiokafka(oauth: Oauth) -> None:
-    async def send() -> None:
-        async with aiokafka.AIOKafkaProducer(
-            bootstrap_servers=oauth.bootstrap(),
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauth_token_provider=AiokafkaTokens(oauth.issuer),
-        ) as producer:
-            await producer.send_and_wait("t", b"aiokafka")
-
-    asyncio.run(send())
-    assert oauth.written("aiokafka")
 
 
 @pytest.fixture

@@ -235,8 +235,7 @@ class AiokafkaToken(aiokafka.abc.AbstractTokenProvider):
 
 class Aiokafka(Client):
     name = "aiokafka"
-    refusal = "invalid credentials"
-    distrust = "Unable to bootstrap"
+    refusal = distrust = "Unable to bootstrap"
 
     def _settings(self, login: Login) -> dict[str, Any]:
         settings = python(self.bootstrap, login)
@@ -262,8 +261,11 @@ class Aiokafka(Client):
 
     def connect(self, login: Login) -> None:
         async def start() -> None:
-            async with aiokafka.AIOKafkaProducer(**self._settings(login)):
-                pass
+            producer = aiokafka.AIOKafkaProducer(**self._settings(login))
+            try:
+                await producer.start()
+            finally:
+                await producer.stop()
 
         asyncio.run(start())
 
