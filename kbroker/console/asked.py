@@ -50,6 +50,7 @@ class Asked(NamedTuple):
     may_write: bool
     messages: str  # admin.console.messages: on, keys or off
     pause: Callable[[], None]
+    sent: bool = False  # of a write: its form was sent by POST, and `query` has its fields
 
     def number(self, name: str, default: int, least: int = 0, most: int = 2**63 - 1) -> int:
         """A whole number of the query within bounds. Raises Refused otherwise."""

@@ -99,7 +99,7 @@ class Field(NamedTuple):
 
 
 class Form(NamedTuple):
-    """`writes`: sent by POST, to a path of `writes/`; else by GET, and only changes what is seen."""
+    """`writes`: sent by POST, to a route of Kind.WRITE; else by GET, which changes the view."""
 
     name: str
     title: str
@@ -122,7 +122,7 @@ Section = Table | Facts | Notice | Form | Links
 
 class Page(NamedTuple):
     """`trail`: (title, path) of the pages above it. `refresh_s`: how often it is worth another
-    look, 0 for never; `tail_path`: an event stream whose rows go before those of the first table."""
+    look, 0 for never; `tail_path`: an event stream whose rows go before the first table's."""
 
     title: str
     sections: Sequence[Section]
@@ -134,6 +134,12 @@ class Page(NamedTuple):
 
 def to(*parts: str | int, **query: str | int | None) -> str:
     """A path of the console: `to("topics", topic, "messages", offset=5)`. None is left out."""
-    path = "/ui/" + "/".join(quote(str(part), safe="") for part in parts)
+    path = "/ui/" + "/".join(_quoted(str(part)) for part in parts)
     pairs = [(name, value) for name, value in query.items() if value is not None]
-    return f"{path}?{urlencode(pairs)}" if pairs else path
+    return f"{path}?{urlencode(pairs, errors='replace')}" if pairs else path
+
+
+def _quoted(part: str) -> str:
+    """Browsers take dots and empty parts out of a path, so these have a tilde before them."""
+    changed = part.startswith("~") or part in ("", ".", "..")
+    return ("~" if changed else "") + quote(part, safe="", errors="replace")
