@@ -190,4 +190,20 @@ KEYS: Final = (
         " Where the default port is taken, a broker runs without.",
         check_words="entries http://host:port or https://host:port separated by commas, or none",
         supported=True, kafka="-"),
+    Key("admin.console.enable", STRING, "auto",
+        "Whether the admin port has a console for browsers, at /ui: auto: for visitors of this"
+        " machine, and under the names of admin.console.hosts; true: at every address of"
+        " admin.listeners; false: nowhere.",
+        choices=("auto", "true", "false"), ignore_case=True, supported=True, kafka="-"),
+    Key("admin.console.hosts", LIST, (),
+        "Names under which browsers may ask for the console, besides addresses, localhost and the"
+        " name of this machine: that of a proxy, or of this machine in a network.",
+        supported=True, kafka="-"),
+    Key("admin.console.messages", STRING, "auto",
+        "Which of a message the console has: on: all of it; keys: no values and headers; off:"
+        " nothing; auto: on for visitors of this machine, else off.",
+        choices=("auto", "on", "keys", "off"), ignore_case=True, supported=True, kafka="-"),
+    Key("admin.console.write", BOOLEAN, False,
+        "True: the console also creates, changes and deletes, with the rights of its visitor.",
+        supported=True, kafka="-"),
 )  # fmt: skip
