@@ -335,6 +335,43 @@ ADMIN_QUESTIONS_MAX: Final = 1
 # Words of ?name=. More: 400.
 ADMIN_NAMES_MAX: Final = 200
 
+# --- The console on the admin port ----------------------------------------------------------------
+
+# Pages that wait for one of its two threads, each. Full: 503.
+CONSOLE_JOBS_MAX: Final = 8
+# From a request to its page, the wait included. Later: 503.
+CONSOLE_PAGE_MS_MAX: Final = 10_000
+# A download; its first piece may be a long way into a log. Later: it ends.
+CONSOLE_DOWNLOAD_MS_MAX: Final = 30_000
+# How long one broker may take for one request of a page.
+CONSOLE_CLIENT_TIMEOUT_MS: Final = 5_000
+# Live tails and downloads at the same time. One more: 503.
+CONSOLE_STREAMS_MAX: Final = 4
+# Rows of a stream that are sent at once, and its wait where nothing has come.
+CONSOLE_STREAM_ROWS_MAX: Final = 200
+CONSOLE_STREAM_PAUSE_MS: Final = 250
+# A form. Longer: 413.
+CONSOLE_BODY_BYTES_MAX: Final = 64 * 1024
+# Fields of a form, or of an address. More: 400.
+CONSOLE_FIELDS_MAX: Final = 200
+# Visitors that have logged in; of one more, the one that was idle for longest has to log in again.
+CONSOLE_SESSIONS_MAX: Final = 64
+CONSOLE_SESSIONS_PER_USER_MAX: Final = 8
+# Longer: the visitor has to log in again.
+CONSOLE_SESSION_IDLE_MS: Final = 30 * 60_000
+# Logins of one address in a minute. More: 429.
+CONSOLE_LOGINS_MAX: Final = 5
+CONSOLE_LOGIN_PERIOD_MS: Final = 60_000
+# Addresses of which that is known. One more: the oldest is forgotten, and all share its bound.
+CONSOLE_ADDRESSES_MAX: Final = 1_000
+# Of a name or a password.
+CONSOLE_CREDENTIAL_CHARS_MAX: Final = 1_000
+# Of an address in a page. Longer: it is no link.
+CONSOLE_PATH_CHARS_MAX: Final = 4_000
+# Of a text in a cell; the rest is counted. A payload may have more.
+CONSOLE_TEXT_CHARS_MAX: Final = 2_000
+CONSOLE_PAYLOAD_CHARS_MAX: Final = 100_000
+
 # --- The audit log --------------------------------------------------------------------------------
 
 # Records that wait to be written. Full: they are left out and counted.
@@ -381,6 +418,11 @@ _RELATIONS: Final = {
     "a text from outside leaves room in a line": SHOWN_CHARS_MAX < LOG_LINE_CHARS_MAX,
     "a round of metrics is over before the next": METRICS_WRITE_TIMEOUT_MS < 10_000,
     "a connection idles for longer than it asks": ADMIN_REQUEST_TIMEOUT_S < ADMIN_KEEP_ALIVE_S,
+    "a page is made before its connection ends": CONSOLE_PAGE_MS_MAX
+    < ADMIN_REQUEST_TIMEOUT_S * 1_000,
+    "pages that wait, and streams, have connections": 2 * CONSOLE_JOBS_MAX + CONSOLE_STREAMS_MAX
+    < ADMIN_CONNECTIONS_MAX,
+    "a link can be followed": 3 * CONSOLE_PATH_CHARS_MAX < ADMIN_HEADER_BYTES_MAX,
     "scrapes that wait have connections": ADMIN_JOBS_MAX <= ADMIN_CONNECTIONS_MAX <= ADMIN_BACKLOG,
 }
 if _broken := [relation for relation, holds in _RELATIONS.items() if not holds]:
