@@ -21,7 +21,7 @@ from typing import Final
 
 ABI3_SUFFIX: Final = ".abi3.so"
 ABI3_SINCE: Final = "cp311"
-_SUFFIXES: Final = {".py", ".pyi", ".j2", ".json", ".properties", ".typed"}
+_SUFFIXES: Final = {".py", ".pyi", ".j2", ".css", ".js", ".json", ".properties", ".typed"}
 _SETUP: Final = """
 from setuptools import Distribution, setup
 

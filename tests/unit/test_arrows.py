@@ -92,7 +92,8 @@ ONE_DOOR: Final[dict[str, tuple[str, ...]]] = {
     "cramjam": ("kbroker/compression.py",),
     "javaproperties": ("kbroker/config/sources.py",),
     "sqlite3": ("kbroker/metadata/store/embedded.py",),
-    "starlette": ("kbroker/admin/app.py",),
+    "starlette": ("kbroker/admin/app.py", "kbroker/admin/console_mount.py"),
+    "jinja2": ("kbroker/console/render.py",),
     "uvicorn": ("kbroker/admin/server.py",),
     "prometheus_client": ("kbroker/admin/exposition.py",),
 }
