@@ -1,0 +1,118 @@
+"""The console's thread: bounded, given up when it is not wanted, and never lost to a page."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.console.asked import Ended
+from kbroker.console.worker import Busy, Job, Worker
+from kbroker.limits import CONSOLE_JOBS_MAX
+
+TIMEOUT_S = 20
+
+
+class Held:
+    """A worker whose thread is in a job until it is let go."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.tidied = 0
+        self.ended = threading.Event()
+        self.worker = Worker("kbroker-console", self.clock, self._tidy, self.ended.set)
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def _tidy(self) -> None:
+        self.tidied += 1
+
+    def hold(self) -> Job:
+        def work(job: Job) -> str:
+            self.begun.set()
+            self.go.wait(TIMEOUT_S)
+            job.pause()
+            return "made"
+
+        job = self.worker.submit(work, 1_000)
+        assert self.begun.wait(TIMEOUT_S)
+        return job
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    made = Held()
+    yield made
+    made.go.set()
+    made.worker.stop()
+    if made.worker.thread is not None:
+        assert made.worker.thread.await_end()
+        assert made.ended.is_set()
+
+
+def test_there_is_no_thread_before_the_first_job(held: Held) -> None:
+    assert held.worker.thread is None
+    assert held.worker.submit(lambda job: 7, 1_000).future.result(TIMEOUT_S) == 7
+    thread = held.worker.thread
+    assert thread is not None and thread.name == "kbroker-console"
+
+
+def test_of_too_many_jobs_the_last_is_refused(held: Held) -> None:
+    first = held.hold()
+    waiting = [held.worker.submit(lambda job: None, 1_000) for _ in range(CONSOLE_JOBS_MAX)]
+    with pytest.raises(Busy):
+        held.worker.submit(lambda job: None, 1_000)
+    held.go.set()
+    assert first.future.result(TIMEOUT_S) == "made"
+    assert [each.future.result(TIMEOUT_S) for each in waiting] == [None] * CONSOLE_JOBS_MAX
+    assert held.worker.submit(lambda job: 8, 1_000).future.result(TIMEOUT_S) == 8
+
+
+def test_a_page_whose_visitor_has_gone_ends_at_its_next_pause(held: Held) -> None:
+    job = held.hold()
+    called: list[int] = []
+    waits = held.worker.submit(lambda job: called.append(1), 1_000)
+    job.leave()
+    waits.leave()
+    held.go.set()
+    assert held.worker.submit(lambda job: 9, 1_000).future.result(TIMEOUT_S) == 9
+    assert called == []
+    with pytest.raises(Ended):
+        job.future.result(TIMEOUT_S)
+
+
+def test_a_page_that_takes_too_long_is_given_up_and_its_wait_counts(held: Held) -> None:
+    job = held.hold()
+    waits = held.worker.submit(lambda job: "late", 1_000)
+    held.clock.advance(ms=1_000)
+    held.go.set()
+    for each in (job, waits):
+        with pytest.raises(Ended):
+            each.future.result(TIMEOUT_S)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt()])
+def test_an_error_of_a_page_ends_no_thread(held: Held, error: BaseException) -> None:
+    def work(job: Job) -> Any:
+        raise error
+
+    job = held.worker.submit(work, 1_000)
+    assert held.worker.submit(lambda job: 1, 1_000).future.result(TIMEOUT_S) == 1
+    assert job.future.exception(TIMEOUT_S) is error
+    assert held.tidied >= 1
+
+
+def test_a_stop_refuses_those_that_wait_and_ends_the_one_under_way(held: Held) -> None:
+    job = held.hold()
+    waits = held.worker.submit(lambda job: None, 1_000)
+    held.worker.stop()
+    with pytest.raises(Busy):
+        waits.future.result(TIMEOUT_S)
+    with pytest.raises(Busy):
+        held.worker.submit(lambda job: None, 1_000)
+    held.go.set()
+    with pytest.raises(Ended):
+        job.future.result(TIMEOUT_S)
+    assert held.ended.wait(TIMEOUT_S)
