@@ -1,0 +1,127 @@
+"""Visitors that have logged in, and how often an address may try.
+
+A session is found by the hash of its id, so what is kept here opens none. All of it is bounded:
+where there are too many sessions, of a user or of all, the one that was idle for longest ends; of
+too many addresses the oldest is forgotten, and addresses that are not known share one bound then.
+
+On the control loop alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict, deque
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from kbroker.limits import (
+    CONSOLE_ADDRESSES_MAX,
+    CONSOLE_LOGIN_PERIOD_MS,
+    CONSOLE_LOGINS_MAX,
+    CONSOLE_SESSION_IDLE_MS,
+    CONSOLE_SESSIONS_MAX,
+    CONSOLE_SESSIONS_PER_USER_MAX,
+)
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.security.client_login import ClientLogin
+
+_ID_BYTES: Final = 32
+
+
+class Session:
+    """`login` None: a visitor without a name. `ended` may be read by any thread."""
+
+    __slots__ = ("address", "ended", "login", "name", "used_ms")
+
+    def __init__(self, name: str, login: ClientLogin | None, address: str, now_ms: int) -> None:
+        """`address`: where the visitor's client finds this broker."""
+        self.name: Final = name
+        self.login: Final = login
+        self.address: Final = address
+        self.used_ms = now_ms
+        self.ended = False
+
+
+class Sessions:
+    """Those that last; the one that was idle for longest is the first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, name: str, login: ClientLogin, address: str) -> str:
+        """Its id, which cannot be guessed."""
+        of_user = [key for key, each in self._sessions.items() if each.name == name]
+        if len(of_user) >= CONSOLE_SESSIONS_PER_USER_MAX:
+            self._end(of_user[0])
+        elif len(self._sessions) >= CONSOLE_SESSIONS_MAX:
+            self._end(next(iter(self._sessions)))
+        session_id = secrets.token_urlsafe(_ID_BYTES)
+        session = Session(name, login, address, self._clock.monotonic_ms())
+        self._sessions[_key_of(session_id)] = session
+        return session_id
+
+    def find(self, session_id: str) -> Session | None:
+        self.end_idle()
+        key = _key_of(session_id)
+        session = self._sessions.get(key)
+        if session is not None:
+            session.used_ms = self._clock.monotonic_ms()
+            self._sessions.move_to_end(key)
+        return session
+
+    def end(self, session: Session) -> None:
+        for key, each in self._sessions.items():
+            if each is session:
+                self._end(key)
+                return
+
+    def end_idle(self) -> int:
+        """Of how many the time is over."""
+        now_ms, count = self._clock.monotonic_ms(), 0
+        while self._sessions:
+            key, oldest = next(iter(self._sessions.items()))
+            if now_ms - oldest.used_ms < CONSOLE_SESSION_IDLE_MS:
+                break
+            self._end(key)
+            count += 1
+        return count
+
+    def _end(self, key: bytes) -> None:
+        self._sessions.pop(key).ended = True
+
+
+class Tries:
+    """Logins of each address within a minute."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: OrderedDict[str, deque[int]] = OrderedDict()
+        self._forgotten: deque[int] = deque(maxlen=CONSOLE_LOGINS_MAX)
+
+    def wait_s(self, address: str) -> int:
+        """0: it may try, and this was a try; else in so many seconds."""
+        now_ms = self._clock.monotonic_ms()
+        tries = self._known.get(address)
+        if tries is None:
+            tries = deque(self._forgotten, maxlen=CONSOLE_LOGINS_MAX)
+            self._known[address] = tries
+            if len(self._known) > CONSOLE_ADDRESSES_MAX:
+                _, oldest = self._known.popitem(last=False)
+                self._forgotten.extend(oldest)
+        if len(tries) == CONSOLE_LOGINS_MAX:
+            left_ms = CONSOLE_LOGIN_PERIOD_MS - (now_ms - tries[0])
+            if left_ms > 0:
+                return -(-left_ms // 1_000)
+        tries.append(now_ms)
+        self._known.move_to_end(address)
+        return 0
+
+
+def _key_of(session_id: str) -> bytes:
+    return sha256(session_id.encode(errors="replace")).digest()

@@ -1,0 +1,142 @@
+"""The client of the one who looks: what a page shows is what its visitor may see.
+
+Each thread of the console has a client for each visitor, made with the visitor's first page there.
+It is a client like any other, over a listener of this broker: where brokers authenticate, the
+visitor's name and password are those of the login, so rights, quotas and the audit log are those
+of that user. Where they do not, the client has no name, as every other client. It never has the
+name of a broker.
+
+`Clients` belongs to its thread; `log_in` on one of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kbroker.console.sessions import Session
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.limits import CONSOLE_CLIENT_TIMEOUT_MS, CONSOLE_CREDENTIAL_CHARS_MAX
+from kbroker.peer.client import Client
+from kbroker.security.client_login import ClientLogin
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.config import BrokerConfig
+    from kbroker.security.client_tls import ClientTls
+
+CLIENT_ID: Final = "kbroker-console"
+# Of those that a name and a password are enough for; none of the first sends the password.
+MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+_WAY_MS: Final = 60_000
+
+
+class Way(NamedTuple):
+    """How a visitor's client comes in. `mechanisms` empty: without a login."""
+
+    address: str
+    mechanisms: tuple[str, ...]
+    tls: ClientTls | None
+
+
+class Entry(Protocol):
+    """Of this broker; `server.console_port` makes one."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    def way(self, *, is_local: bool) -> Way:
+        """On a thread that may read files. UserError: there is none."""
+        ...
+
+
+class LoginNeeded(Exception):
+    """The visitor has to log in first."""
+
+
+class Clients:
+    """Of one thread."""
+
+    def __init__(self, entry: Entry, clock: Clock) -> None:
+        self._entry = entry
+        self._clock = clock
+        self._clients: dict[Session, Client] = {}
+        # Visitors without a name, those of this machine apart; None: they have to log in.
+        self._unnamed: dict[bool, Session | None] = {}
+        self._config: BrokerConfig | None = None
+        self._known_until_ms = 0
+
+    def of(self, session: Session | None, *, is_local: bool) -> Client:
+        """LoginNeeded; UserError: there is no way in."""
+        if session is None:
+            session = self._without_name(is_local)
+        client = self._clients.get(session)
+        if client is None:
+            client = self._clients[session] = self._client(session.address, session.login)
+        return client
+
+    def way(self, *, is_local: bool) -> Way:
+        return self._entry.way(is_local=is_local)
+
+    def log_in(self, way: Way, name: str, password: str) -> ClientLogin:
+        """What the broker lets in. KafkaError: nothing."""
+        refused = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "no such user or password")
+        if not _may_be(name) or not _may_be(password):
+            raise refused
+        for mechanism in way.mechanisms:
+            login = ClientLogin(mechanism, name, password, tls=way.tls)
+            client = self._client(way.address, login)
+            try:
+                client.metadata([])
+            except KafkaError as error:
+                if error.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
+                    raise
+                refused = error
+            else:
+                return login
+            finally:
+                client.close()
+        raise refused
+
+    def sweep(self) -> None:
+        """Closes the clients of sessions that have ended."""
+        for session in [each for each in self._clients if each.ended]:
+            self._clients.pop(session).close()
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def _without_name(self, is_local: bool) -> Session:
+        self._look_again()
+        if is_local not in self._unnamed:
+            way = self.way(is_local=is_local)
+            login = None if way.tls is None else ClientLogin(tls=way.tls)
+            unnamed = None if way.mechanisms else Session("", login, way.address, 0)
+            self._unnamed[is_local] = unnamed
+        known = self._unnamed[is_local]
+        if known is None:
+            raise LoginNeeded
+        return known
+
+    def _look_again(self) -> None:
+        """With another configuration, and after a while: the files of TLS may be others."""
+        config, now_ms = self._entry.config, self._clock.monotonic_ms()
+        if config is self._config and now_ms < self._known_until_ms:
+            return
+        for session in self._unnamed.values():
+            if session is not None:
+                session.ended = True
+        self._unnamed.clear()
+        self._config = config
+        self._known_until_ms = now_ms + _WAY_MS
+
+    def _client(self, address: str, login: ClientLogin | None) -> Client:
+        return Client(
+            address, client_id=CLIENT_ID, timeout_ms=CONSOLE_CLIENT_TIMEOUT_MS, clock=self._clock,
+            login=login,
+        )  # fmt: skip
+
+
+def _may_be(text: str) -> bool:
+    """A name or a password."""
+    return 0 < len(text) <= CONSOLE_CREDENTIAL_CHARS_MAX and "\0" not in text

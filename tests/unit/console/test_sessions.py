@@ -1,0 +1,94 @@
+"""Who has logged in, for how long, and how often an address may try."""
+
+from __future__ import annotations
+
+from kbroker.clock import ManualClock
+from kbroker.console.sessions import Sessions, Tries
+from kbroker.limits import (
+    CONSOLE_ADDRESSES_MAX,
+    CONSOLE_LOGIN_PERIOD_MS,
+    CONSOLE_LOGINS_MAX,
+    CONSOLE_SESSION_IDLE_MS,
+    CONSOLE_SESSIONS_MAX,
+    CONSOLE_SESSIONS_PER_USER_MAX,
+)
+from kbroker.security.client_login import ClientLogin
+
+
+def begin(sessions: Sessions, name: str) -> str:
+    return sessions.begin(name, ClientLogin("PLAIN", name, "secret"), "127.0.0.1:9092")
+
+
+def test_a_session_lasts_while_it_is_used() -> None:
+    clock = ManualClock()
+    sessions = Sessions(clock)
+    session_id = begin(sessions, "anna")
+    for _ in range(3):
+        clock.advance(ms=CONSOLE_SESSION_IDLE_MS - 1)
+        found = sessions.find(session_id)
+        assert found is not None and found.name == "anna"
+    clock.advance(ms=CONSOLE_SESSION_IDLE_MS)
+    assert sessions.find(session_id) is None
+    assert found is not None and found.ended and len(sessions) == 0
+
+
+def test_an_id_is_not_guessed_and_not_kept() -> None:
+    sessions = Sessions(ManualClock())
+    ids = {begin(sessions, f"u{n}") for n in range(50)}
+    assert len(ids) == 50 and all(len(each) >= 43 for each in ids)
+    assert all(sessions.find(each[:-1]) is None for each in ids)
+    assert sessions.find("") is None and sessions.find("\ud800") is None
+    assert not any(each.encode() in key for key in sessions._sessions for each in ids)
+
+
+def test_of_too_many_sessions_the_one_that_was_idle_for_longest_ends() -> None:
+    clock = ManualClock()
+    sessions = Sessions(clock)
+    ids = []
+    for number in range(CONSOLE_SESSIONS_MAX):
+        clock.advance(ms=1)
+        ids.append(begin(sessions, f"u{number}"))
+    assert sessions.find(ids[0]) is not None  # used: now the second is the oldest
+    begin(sessions, "one more")
+    assert len(sessions) == CONSOLE_SESSIONS_MAX
+    assert sessions.find(ids[1]) is None and sessions.find(ids[0]) is not None
+
+
+def test_one_user_does_not_end_the_sessions_of_others() -> None:
+    sessions = Sessions(ManualClock())
+    other = begin(sessions, "other")
+    mine = [begin(sessions, "me") for _ in range(3 * CONSOLE_SESSIONS_MAX)]
+    assert sessions.find(other) is not None
+    assert len(sessions) == 1 + CONSOLE_SESSIONS_PER_USER_MAX
+    assert sessions.find(mine[-1]) is not None and sessions.find(mine[0]) is None
+
+
+def test_logging_out() -> None:
+    sessions = Sessions(ManualClock())
+    session_id = begin(sessions, "anna")
+    session = sessions.find(session_id)
+    assert session is not None
+    sessions.end(session)
+    sessions.end(session)
+    assert session.ended and sessions.find(session_id) is None
+
+
+def test_an_address_may_try_five_times_a_minute() -> None:
+    clock = ManualClock()
+    tries = Tries(clock)
+    assert [tries.wait_s("10.0.0.1") for _ in range(CONSOLE_LOGINS_MAX)] == [0] * CONSOLE_LOGINS_MAX
+    assert tries.wait_s("10.0.0.1") == CONSOLE_LOGIN_PERIOD_MS // 1_000
+    assert tries.wait_s("10.0.0.2") == 0
+    clock.advance(ms=CONSOLE_LOGIN_PERIOD_MS - 1)
+    assert tries.wait_s("10.0.0.1") == 1
+    clock.advance(ms=1)
+    assert tries.wait_s("10.0.0.1") == 0
+
+
+def test_many_addresses_have_one_bound_together() -> None:
+    """Those that come after the ones that are known inherit what was forgotten."""
+    tries = Tries(ManualClock())
+    waits = [tries.wait_s(f"10.0.{n >> 8}.{n & 255}") for n in range(2 * CONSOLE_ADDRESSES_MAX)]
+    assert waits[:CONSOLE_ADDRESSES_MAX] == [0] * CONSOLE_ADDRESSES_MAX
+    assert sum(each == 0 for each in waits) < CONSOLE_ADDRESSES_MAX + 2 * CONSOLE_LOGINS_MAX
+    assert len(tries._known) <= CONSOLE_ADDRESSES_MAX
