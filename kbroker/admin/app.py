@@ -1,8 +1,9 @@
-"""The admin port's pages: /metrics, /healthz, /readyz, /why, and an index of them.
+"""The admin port's pages: /metrics, /healthz, /readyz, /why, /ui, and an index of them.
 
 Place in the flow: `admin/server.py` serves this application on the control loop. starlette comes in
-through this file alone. Only GET and HEAD, no bodies: nothing here changes anything. What takes
-longer than a page is done by the admin thread (`Run`), so that the loop stays free.
+through this file and that of the console. Only GET and HEAD, no bodies: nothing here changes
+anything, but below /ui (`console_mount.py`), which has a guard of its own. What takes longer than a
+page is done by the admin thread (`Run`), so that the loop stays free.
 
 | path | answers |
 |---|---|
@@ -10,6 +11,7 @@ longer than a page is done by the admin thread (`Run`), so that the loop stays f
 | /readyz | 200 while Kafka's requests are accepted and every log directory is there, else 503 |
 | /metrics | Prometheus; by Accept in text or OpenMetrics; `?name=` filters |
 | /why | JSON: what is in the way of a group, a topic or a partition (`observe/why`) |
+| /ui | the console |
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kbroker.admin.console_mount import ConsoleMount
 from kbroker.admin.hosts import is_allowed, is_from_here
 from kbroker.admin.scrape import Run, Scrapes, Source
 from kbroker.limits import ADMIN_NAMES_MAX, ADMIN_QUESTIONS_MAX
@@ -85,11 +88,12 @@ PAGES: Final = (
     Page("/metrics", "figures for Prometheus; ?name=BytesInPerSec filters by the end of the name"),
     Page("/healthz", "200 while the process answers"),
     Page("/readyz", "200 while requests are accepted, else 503 and why; ?verbose says more"),
+    Page("/ui", "the console, for browsers"),
     Page("/why", "JSON: ?consumer=GROUP, ?produce=TOPIC, ?partition=TOPIC/0 or ?slow"),
 )
 
 
-def make_app(backend: Backend, run: Run) -> ASGIApp:
+def make_app(backend: Backend, run: Run, console: ConsoleMount | None = None) -> ASGIApp:
     pages = _Pages(backend, Scrapes(backend, run), run)
     routes = [
         Route("/", pages.index),
@@ -98,10 +102,10 @@ def make_app(backend: Backend, run: Run) -> ASGIApp:
         Route("/metrics", pages.metrics),
         Route("/why", pages.why),
     ]
-    return _guarded(Starlette(routes=routes))
+    return _guarded(Starlette(routes=routes), console)
 
 
-def _guarded(app: ASGIApp) -> ASGIApp:
+def _guarded(app: ASGIApp, console: ConsoleMount | None) -> ASGIApp:
     """Refuses a request that announces a body before a byte of it is read, and one that names
     another host (hosts.py)."""
     no_bodies = PlainTextResponse("no bodies here\n", 413, headers=_CLOSE)
@@ -110,6 +114,9 @@ def _guarded(app: ASGIApp) -> ASGIApp:
     )
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if console is not None and console.has(scope["path"]):
+            await console(scope, receive, send)
+            return
         headers = dict(scope.get("headers", ()))
         length = headers.get(b"content-length", b"0").strip(b"0")
         host = headers.get(b"host")

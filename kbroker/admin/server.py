@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kbroker.admin.app import Backend, Run, make_app
+from kbroker.admin.console_mount import ConsoleMount
 from kbroker.admin.secure_sockets import Context, SecureSockets
 from kbroker.limits import (
     ADMIN_BACKLOG,
@@ -30,6 +31,7 @@ from kbroker.limits import (
     ADMIN_KEEP_ALIVE_S,
     ADMIN_REQUEST_TIMEOUT_S,
 )
+from kbroker.own_thread import OwnThread
 
 logger: Final = logging.getLogger("kbroker.admin")
 
@@ -84,6 +86,16 @@ class BoundedProtocol(H11Protocol):
             self._rearm(ADMIN_REQUEST_TIMEOUT_S)  # for all of it: later bytes do not prolong it
         super().data_received(data)
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.scope is not None:  # the request's that has just begun, if one has
+            self.scope["extensions"] = {"kbroker.prolong": {"call": self._prolong}}
+
+    def _prolong(self) -> None:
+        """An answer that is a stream has been taken so far: it may go on for as long again."""
+        if self.is_answering and not self.is_unread:
+            self._rearm(ADMIN_REQUEST_TIMEOUT_S)
+
     def on_response_complete(self) -> None:
         self._in_request = False
         self._waits_since = self.loop.time()
@@ -127,14 +139,20 @@ class AdminServer:
     """`start` and `stop` on the control loop; what `server.admin_port` asks of the HTTP side."""
 
     def __init__(
-        self, backend: Backend, sockets: Sequence[AdminSocket], run: Run, context: Context
+        self,
+        backend: Backend,
+        sockets: Sequence[AdminSocket],
+        run: Run,
+        context: Context,
+        console: ConsoleMount | None = None,
     ) -> None:
         """`context`: for the next connection of a socket with TLS."""
         # Scrapes and answers are short: lines about them would only hide others.
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
         self._sockets = list(sockets)
+        self._console = console
         self._config = uvicorn.Config(
-            make_app(backend, run),
+            make_app(backend, run, console),
             http=BoundedProtocol,
             ws="none",
             lifespan="off",
@@ -179,7 +197,14 @@ class AdminServer:
         """For a connection that uvicorn has not accepted."""
         return BoundedProtocol(self._config, server.server_state, server.lifespan.state)
 
+    @property
+    def threads(self) -> Iterable[OwnThread]:
+        """Those of the console, once it has had a visitor."""
+        return () if self._console is None else self._console.threads
+
     async def stop(self) -> None:
+        if self._console is not None:
+            self._console.stop()
         if self._server is None or self._task is None:
             return
         if self._secure is not None:

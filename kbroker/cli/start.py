@@ -60,9 +60,12 @@ def prepare(arguments: StartArguments) -> BrokerConfig:
 
 def serve_admin(broker: Broker, sockets: Sequence[AdminSocket], run: Run) -> HttpServer:
     """The HTTP side, imported when a client connects to the admin port."""
+    from kbroker.admin.console_mount import ConsoleMount
     from kbroker.admin.server import AdminServer
+    from kbroker.server.console_port import ConsolePort
 
-    return AdminServer(broker, sockets, run, broker.admin_context)
+    console = ConsoleMount(ConsolePort(broker))
+    return AdminServer(broker, sockets, run, broker.admin_context, console)
 
 
 def build_config(

@@ -26,7 +26,7 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from kbroker.config.admin_listeners import AdminListener
@@ -67,6 +67,11 @@ class HttpServer(Protocol):
 
     async def start(self) -> None:
         """Runs on the control loop."""
+        ...
+
+    @property
+    def threads(self) -> Iterable[OwnThread]:
+        """Its own, of which a stop waits for the end."""
         ...
 
     async def stop(self) -> None:
@@ -127,7 +132,10 @@ class AdminPort:
         self._ending = True
         server = self._server
         if server is not None:
+            console = list(server.threads)
             self._submit(server.stop()).result(THREAD_JOIN_TIMEOUT_MS / 1000)
+            for theirs in console:
+                theirs.await_end()
         with self._jobs_changed:
             self._jobs_changed.notify()
         os.eventfd_write(self._wake, 1)
@@ -138,8 +146,10 @@ class AdminPort:
         os.close(self._wake)
 
     @property
-    def thread(self) -> OwnThread | None:
-        return self._thread
+    def threads(self) -> list[OwnThread]:
+        """Its own, and those of the server."""
+        own = [] if self._thread is None else [self._thread]
+        return own if self._server is None else [*own, *self._server.threads]
 
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work`, done by the admin thread; `Busy` when too many wait already, or

@@ -164,7 +164,7 @@ class Broker:
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
         self.observation = Observation(
-            self._observed, lambda: self.config, self._clock, self._scheduler, self._own_address
+            self._observed, lambda: self.config, self._clock, self._scheduler, self.own_address
         )
         self._publisher.changed = self.observation.impaired.follow
         self._served, self._serve_admin, self._before_logs = False, serve_admin, before_logs
@@ -509,7 +509,7 @@ class Broker:
 
     def _announce(self) -> None:
         self.readiness.phase = RUNNING
-        announce(self._ready_file, self.config.node_id, self.bootstrap, self._admin.url)
+        announce(self._ready_file, self.config, self.bootstrap, self._admin.url)
 
     def _withdraw(self) -> None:
         if self._ready_file is not None:
@@ -545,8 +545,8 @@ class Broker:
 
         self._loop.submit(give_back_memory_of_start())
 
-    def _own_address(self) -> str:
-        host, port = self._bound[self.config.listeners.inter_broker_name][0]
+    def own_address(self, listener: str = "") -> str:
+        host, port = self._bound[listener or self.config.listeners.inter_broker_name][0]
         return format_address(reachable(host), port)
 
     def _readiness_ends(self) -> None:
@@ -560,7 +560,7 @@ class Broker:
         yield from (self._timer.thread, self._scheduler.thread, self._access.thread)
         yield self._watchdog.thread if self._watchdog is not None else None
         yield from (*self._groups.threads, *self._transactions.threads, *self._share.threads)
-        yield self._admin.thread
+        yield from self._admin.threads
         yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread
         yield from (self._loop.thread, self.observation.metrics_thread)

@@ -12,29 +12,43 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kbroker.config.listeners import format_address
 from kbroker.errors import UserError
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
 
 logger: Final = logging.getLogger("kbroker.server")
 
 _STARTED_TICKS_FIELD: Final = 22  # of /proc/PID/stat, see proc(5)
 
 
-def announce(path: Path | None, node_id: int, bootstrap: tuple[str, int], admin: str) -> None:
+def announce(
+    path: Path | None, config: BrokerConfig, bootstrap: tuple[str, int], admin: str
+) -> None:
     """The line, and the file where a path is given; `admin` is "" without an admin port."""
+    node_id = config.node_id
 
     def say() -> None:
         logger.info(ready_line(node_id, seconds_since_exec(), *bootstrap))
         if admin:
-            logger.info("metrics and health: %s", admin)
+            console = f", console: {admin}/ui" if _has_console(config, admin) else ""
+            logger.info("metrics and health: %s%s", admin, console)
 
     if path is None:
         say()
         return
     host, port = bootstrap
     write_ready_file(path, node_id=node_id, bootstrap=f"{host}:{port}", admin=admin, say=say)
+
+
+def _has_console(config: BrokerConfig, admin: str) -> bool:
+    """Whether a visitor of this machine finds one at this address."""
+    enabled = config["admin.console.enable"].lower()
+    loopback = admin.partition("://")[2].startswith(("127.", "[::1]", "localhost"))
+    return enabled == "true" or (enabled == "auto" and loopback)
 
 
 def seconds_since_exec() -> float:

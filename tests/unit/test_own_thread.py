@@ -276,8 +276,7 @@ def test_a_caller_that_waits_for_the_admin_thread_is_answered_when_it_is_lost() 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(port, "_work", work)
         port.start()
-    thread = port.thread
-    assert thread is not None
+    (thread,) = port.threads
     waits = loop.submit(_run(port))
     eventually(lambda: port._waiting == 1, "the job is queued")
     go.set()

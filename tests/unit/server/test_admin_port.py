@@ -10,13 +10,14 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from kbroker.config.admin_listeners import AdminListener
 from kbroker.errors import AddressInUse, UserError
 from kbroker.limits import ADMIN_JOBS_MAX, ADMIN_QUESTIONS_MAX
+from kbroker.own_thread import OwnThread
 from kbroker.peer.control_loop import ControlLoop
 from kbroker.server import admin_port
 from kbroker.server.admin_port import THREAD_NAME, AdminPort, Busy
@@ -36,6 +37,8 @@ class FakeHttp:
         self.started = threading.Event()
         self.fails = 0  # so many times yet
         self.has_failed = threading.Event()
+
+    threads: ClassVar[tuple[OwnThread, ...]] = ()
 
     def serve(self, sockets: Sequence[socket.socket]) -> FakeHttp:
         if self.fails:

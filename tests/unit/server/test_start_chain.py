@@ -76,7 +76,7 @@ SIGNS: dict[str, Sign] = {
     "metadata store": lambda b: b._store is not None,
     "listeners": bound,
     "timer": lambda b: b._timer.thread.is_alive(),
-    "admin port": lambda b: b._admin.thread is not None,
+    "admin port": lambda b: bool(b._admin.threads),
     "end in order": lambda b: in_directory(b, 0, IN_ORDER),
     "logs": lambda b: not in_directory(b, 0, ".kafka_cleanshutdown"),
     "controller": lambda b: b._replicas.partition("t", 0) is not None,

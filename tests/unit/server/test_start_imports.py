@@ -47,3 +47,6 @@ def test_a_start_imports_no_table_of_messages(tmp_path: Path) -> None:
     ready, warm = map(json.loads, done.stdout.splitlines())
     assert "kbroker.server.broker" in ready and len(TABLES) > 50
     assert TABLES & {*ready} == TABLES & {*warm} == set()
+    # Nor the HTTP side, nor the console and its library: those come with a first visit.
+    http = ("kbroker.admin", "kbroker.console", "jinja2", "starlette")
+    assert not [each for each in warm if each.startswith(http)]
