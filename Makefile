@@ -45,7 +45,7 @@ REQUIREMENTS = import sys, tomllib; \
   print(*(one for one in wanted if not one.startswith("kbroker")), sep="\n")
 
 .DEFAULT_GOAL = help
-.PHONY: help run cluster build wheel wheels image unit test tested collected test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak exactly-once parity setup bench walk report lint clean
+.PHONY: help run cluster build wheel wheels image unit test tested collected test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak exactly-once parity setup bench console-check walk report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -123,6 +123,9 @@ setup: build $(VENV)/.test $(VENV)/.spark ## what the tests need: kcat, promtool
 
 bench: setup ## kbroker beside Apache Kafka and the machine's limit
 	$(PY) -m kbroker perf compare $(ARGS)
+
+console-check: build $(VENV)/.test ## every page of the console in Chromium, light and dark, wide and narrow: pictures in build/console; AXE=axe.min.js
+	@$(PY) -m tests.console.check $(if $(AXE),--axe '$(AXE)') $(ARGS)
 
 walk: build $(VENV)/.test $(VENV)/.cluster ## the units whose functions run for one request; a build of its own, minutes the first time; Java
 	@$(PY) -m perf.walk $(ARGS)

@@ -93,14 +93,18 @@ class Browser:
 
     def open(self, path: Path, *, scheme: str, width: int = 1280, height: int = 900) -> None:
         """Load a file as a reader whose system is "light" or "dark"; requests start from none."""
+        self.go(path.as_uri(), scheme=scheme, width=width, height=height)
+
+    def go(self, url: str, *, scheme: str, width: int = 1280, height: int = 900) -> None:
+        """As `open`, any address."""
         self.requests.clear()
         self.console.clear()
         self.media(scheme=scheme)
         self.size(width, height)
         self._events.clear()
-        answer = self.call("Page.navigate", url=path.as_uri())
+        answer = self.call("Page.navigate", url=url)
         if answer.get("errorText"):
-            raise RuntimeError(f"{path}: {answer['errorText']}")
+            raise RuntimeError(f"{url}: {answer['errorText']}")
         self._until("Page.loadEventFired")
 
     def media(self, *, scheme: str, media: str = "") -> None:
