@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kbroker.compression import (
@@ -72,6 +72,26 @@ class Record(NamedTuple):
     headers: Headers = ()
     timestamp_ms: int = NO_TIMESTAMP
     offset: int = -1
+
+
+class OpenBatch(NamedTuple):
+    """A batch that is checked and decompressed, whose records are not made yet: `batch` has none.
+    `payload`: they, as bytes."""
+
+    batch: RecordBatch
+    record_count: int
+    base_timestamp_ms: int
+    payload: bytes
+
+    def records(self) -> Iterator[Record]:
+        """One after the other; ProtocolError at the first one that does not fit."""
+        cursor = _Cursor(self.payload, 0, len(self.payload))
+        of = self.batch
+        append_time_ms = of.max_timestamp_ms if of.log_append_time else None
+        for _ in range(self.record_count):
+            yield _decode_record(cursor, of.base_offset, self.base_timestamp_ms, append_time_ms)
+        if cursor.position != cursor.end:
+            raise ProtocolError(f"{cursor.end - cursor.position} bytes after the last record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +296,13 @@ def _unpack(codec: Codec, payload: bytes, base_offset: int, limit_bytes: int | N
 
 
 def _decode_batch(data: bytes, limit_bytes: int | None) -> RecordBatch:
+    opened = open_batch(data, limit_bytes)
+    return replace(opened.batch, records=tuple(opened.records()))
+
+
+def open_batch(data: bytes, limit_bytes: int | None = None) -> OpenBatch:
+    """One whole batch, whose records unpack to `limit_bytes` at most: for readers that want some
+    records of many, or not all at once. ProtocolError."""
     (
         base_offset, _, leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp_ms,
         max_timestamp_ms, producer_id, producer_epoch, base_sequence, count,
@@ -292,30 +319,23 @@ def _decode_batch(data: bytes, limit_bytes: int | None) -> RecordBatch:
     payload = data[HEADER_BYTES:]
     if codec is not Codec.NONE:
         payload = _unpack(codec, payload, base_offset, limit_bytes)
-    log_append_time = bool(attributes & LOG_APPEND_TIME)
-    cursor = _Cursor(payload, 0, len(payload))
     if count < 0 or count > len(payload):
         raise ProtocolError(f"{count} records in {len(payload)} bytes")
-    append_time_ms = max_timestamp_ms if log_append_time else None
-    records = tuple(
-        _decode_record(cursor, base_offset, base_timestamp_ms, append_time_ms) for _ in range(count)
-    )
-    if cursor.position != cursor.end:
-        raise ProtocolError(f"{cursor.end - cursor.position} bytes after the last record")
-    return RecordBatch(
+    batch = RecordBatch(
         base_offset=base_offset,
         last_offset=base_offset + last_offset_delta,
         leader_epoch=leader_epoch,
         codec=codec,
-        log_append_time=log_append_time,
+        log_append_time=bool(attributes & LOG_APPEND_TIME),
         transactional=bool(attributes & TRANSACTIONAL),
         control=bool(attributes & CONTROL),
         max_timestamp_ms=max_timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        records=records,
+        records=(),
     )
+    return OpenBatch(batch, count, base_timestamp_ms, payload)
 
 
 def packed_records(batch: bytes) -> tuple[Codec, memoryview]:
