@@ -31,7 +31,7 @@ LENGTH_MAX: Final = 32_767
 
 _RUNE_MAX: Final = 0x10FFFF
 _ASCII: Final = 128
-_EVERY: Final = (1 << _ASCII) - 1
+EVERY: Final = (1 << _ASCII) - 1
 # Letters beyond ASCII that are the same as one of ASCII where case does not count.
 _LONG_S, _KELVIN = 0x17F, 0x212A
 _COUNT_DIGITS_MAX: Final = 8
@@ -315,7 +315,7 @@ class _Parser:
 
     def _any(self) -> None:
         self._at += 1
-        self._push(Chars(_EVERY & ~(1 << ord("\n"))))
+        self._push(Chars(EVERY & ~(1 << ord("\n"))))
 
     def _at_begin(self) -> None:
         self._at += 1
@@ -361,7 +361,7 @@ class _Parser:
         if name.startswith("^"):
             name, negated = name[1:], not negated
         bits = _of_unicode(name, self._folds)
-        return _EVERY & ~bits if negated else bits
+        return EVERY & ~bits if negated else bits
 
     def _escaped(self) -> int:
         self._at += 1
@@ -414,7 +414,7 @@ class _Parser:
             is_first = False
             bits |= self._item()
         self._at += 1
-        self._push(Chars(_EVERY & ~bits if negated else bits))
+        self._push(Chars(EVERY & ~bits if negated else bits))
 
     def _item(self) -> int:
         """A class, a character or a range."""
@@ -476,16 +476,16 @@ def _folded(bits: int) -> int:
 
 _SHORTHANDS: Final = {
     "d": _DIGITS,
-    "D": _EVERY & ~_DIGITS,
+    "D": EVERY & ~_DIGITS,
     "s": _SPACES,
-    "S": _EVERY & ~_SPACES,
+    "S": EVERY & ~_SPACES,
     "w": _WORD,
-    "W": _EVERY & ~_WORD,
+    "W": EVERY & ~_WORD,
 }
 _POSIX: Final = {
     "alnum": _LOWER | _UPPER | _DIGITS,
     "alpha": _LOWER | _UPPER,
-    "ascii": _EVERY,
+    "ascii": EVERY,
     "blank": _of("\t "),
     "cntrl": _bits(0, 0x1F, folds=False) | 1 << 0x7F,
     "digit": _DIGITS,
@@ -506,7 +506,7 @@ def _of_posix(name: str, folds: bool) -> int:
         raise ExpressionError("there is no such class as in [[:alpha:]]")
     if folds:
         bits = _folded(bits)
-    return _EVERY & ~bits if name.startswith("^") else bits
+    return EVERY & ~bits if name.startswith("^") else bits
 
 
 _CATEGORY_NAMES: Final = (
@@ -520,14 +520,14 @@ _LETTERS: Final = _LOWER | _UPPER
 def _of_unicode(name: str, folds: bool) -> int:
     """The part of a category or a script that is in ASCII."""
     if name == "Any":
-        return _EVERY
+        return EVERY
     if name in _CATEGORIES:
         bits = _of_category(name)
         return _folded(bits) if folds and name in ("Ll", "Lu") else bits
     if name == "Latin":
         return _LETTERS
     if name == "Common":
-        return _EVERY & ~_LETTERS
+        return EVERY & ~_LETTERS
     if name not in SCRIPTS:
         raise ExpressionError("there is no such class of Unicode")
     return 0

@@ -1,4 +1,5 @@
-"""Regular expressions over names of topics: made into an automaton, and matched in linear time.
+"""Regular expressions over names of topics, and in other texts: made into an automaton, and matched
+in linear time.
 
 Place in the flow: a member of a consumer group subscribes by one; the coordinator finds the topics
 that it matches, beside the requests, and again when topics come and go (KIP-848). Apache Kafka uses
@@ -18,6 +19,7 @@ from typing import Final
 
 from kbroker.coordinator.group._automaton import Automaton, StateKind
 from kbroker.coordinator.group.expression_parser import (
+    EVERY,
     At,
     Chars,
     Choice,
@@ -29,10 +31,13 @@ from kbroker.coordinator.group.expression_parser import (
     parse,
 )
 
-__all__ = ["NAMES_AT_ONCE", "ExpressionError", "TopicExpression"]
+__all__ = ["NAMES_AT_ONCE", "ExpressionError", "TextExpression", "TopicExpression"]
 
 NAMES_AT_ONCE: Final = 5_000
 _BEYOND_ASCII: Final = 0x80
+# In a text a byte beyond ASCII is read as this one, which is in `.` and `[^a]` and is no letter.
+_SUBSTITUTE: Final = 0x1A
+_TEXT_BYTES: Final = bytes(range(_BEYOND_ASCII)) + bytes([_SUBSTITUTE]) * _BEYOND_ASCII
 
 _KINDS: Final = {
     Place.BEGIN: StateKind.AT_BEGIN,
@@ -66,6 +71,30 @@ class TopicExpression:
             flags = self._automaton.matching(_in_bytes("".join(some)), ends)
             found += [name for name, matches in zip(some, flags, strict=True) if matches]
         return found
+
+
+class TextExpression:
+    """Searches texts for a part that matches. ExpressionError: as TopicExpression, or the
+    expression has letters beyond ASCII, of which the automaton knows none.
+
+    A search takes `states` steps for each byte of the text at most.
+    """
+
+    __slots__ = ("_automaton", "states", "text")
+
+    def __init__(self, text: str) -> None:
+        if not text.isascii():
+            raise ExpressionError("it has characters beyond ASCII, which are not searched for")
+        self.text: Final = text
+        states = _States()
+        rest = states.any_number(Chars(EVERY), 0, states.accept())
+        start = states.any_number(Chars(EVERY), 0, states.add(parse(text), rest))
+        self.states: Final = len(states.rows)
+        self._automaton: Final = Automaton(states.rows, start)
+
+    def found_in(self, text: bytes) -> bool:
+        searched = text.translate(_TEXT_BYTES)
+        return self._automaton.matching(searched, array("i", [len(searched)])) != b"\0"
 
 
 def _in_bytes(text: str) -> bytes:
@@ -106,7 +135,7 @@ class _States:
                 return start
             case Repeat(part=part, least=least, most=most):
                 if most is None:
-                    return self._any_number(part, least, following)
+                    return self.any_number(part, least, following)
                 end = following
                 for _ in range(most - least):
                     following = self._put(StateKind.FORK, self.add(part, following), end)
@@ -114,7 +143,7 @@ class _States:
                     following = self.add(part, following)
                 return following
 
-    def _any_number(self, part: Node, least: int, following: int) -> int:
+    def any_number(self, part: Node, least: int, following: int) -> int:
         fork = self._put(StateKind.FORK, 0, following)
         again = self.add(part, fork)
         self.rows[fork] = (StateKind.FORK, again, following, 0)

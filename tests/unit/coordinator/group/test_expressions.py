@@ -20,6 +20,7 @@ from kbroker.coordinator.group.expression_parser import (
 from kbroker.coordinator.group.expressions import (
     NAMES_AT_ONCE,
     ExpressionError,
+    TextExpression,
     TopicExpression,
 )
 from tests.model.expressions import NAMES, REFUSED, SAMPLE, is_a_bound, ours
@@ -200,3 +201,47 @@ def test_classes_that_are_not_closed_are_looked_for_once() -> None:
     with pytest.raises(ExpressionError):
         TopicExpression("[" + "[:" * 16_000)
     assert time.thread_time() - began < 0.2
+
+
+@pytest.mark.parametrize(
+    ("text", "yes", "no"),
+    [
+        ("b", ["b", "abc"], ["", "ac"]),
+        ("^b", ["bc"], ["ab"]),
+        ("b$", ["ab"], ["bc"]),
+        ("^$", [""], ["a"]),
+        ("", ["", "a"], []),
+        ("b|^d", ["abc", "dx"], ["xd"]),
+        (r"\bb\b", ["a b c"], ["abc"]),
+        ("a.c", ["aéc", "a c"], ["ac", "a\nc"]),
+        ("[^a]", ["é"], ["a", "aa"]),
+        (r"\w", ["x"], ["é", " "]),
+        (r"\Qa.b", ["xa.bx"], ["axb"]),
+        ("(?i)B{2}", ["abBa"], ["b b"]),
+    ],
+)
+def test_a_part_of_a_text(text: str, yes: list[str], no: list[str]) -> None:
+    """Letters beyond ASCII have two bytes and more: `.` takes one of them."""
+    expression = TextExpression(text.replace("a.c", "a.+c"))
+    assert [expression.found_in(each.encode()) for each in yes] == [True] * len(yes)
+    assert [expression.found_in(each.encode()) for each in no] == [False] * len(no)
+
+
+def test_any_bytes_are_a_text() -> None:
+    assert TextExpression("a+.b").found_in(bytes(range(256)) + b"aa\xffb")
+    assert not TextExpression("a").found_in(bytes(range(97)) + bytes(range(98, 256)))
+
+
+def test_an_expression_beyond_ascii_is_not_searched_for() -> None:
+    with pytest.raises(ExpressionError, match="beyond ASCII"):
+        TextExpression("é")
+
+
+def test_a_search_takes_no_more_than_its_steps() -> None:
+    """What takes exponential time by trying, and a text of a megabyte."""
+    expression = TextExpression("(a|aa)+$|(a?){50}a{50}")
+    assert expression.states < 1_000
+    began_s = time.perf_counter()
+    assert not expression.found_in(b"a" * 49 + b"b")
+    assert not TextExpression("(x+x+)+y").found_in(b"x" * 1_000_000)
+    assert time.perf_counter() - began_s < 5
