@@ -130,7 +130,7 @@ def _after(before: Life, value: Value, offset: int, where: tuple[int, int]) -> L
 
 def batches_of(pieces: Iterable[bytes], key: SharePartition) -> Iterator[Batch]:
     """Those that may have a record of the share-partition; what others say is not unpacked."""
-    from kbroker.cli.log_reading import headers
+    from kbroker.peer.log_reading import headers
     from kbroker.protocol.record_batch import CODEC_MASK, CONTROL, decode_batches
 
     named = key.topic_id.bytes

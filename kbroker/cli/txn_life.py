@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.cli.connect import refuse
-from kbroker.cli.log_reading import headers, offset_at, pieces
 from kbroker.coordinator.txn.records import RecordError, decode_key, decode_value, encode_key
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
+from kbroker.peer.log_reading import headers, offset_at, pieces
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kbroker.peer.transactions import STATE_TOPIC
 from kbroker.protocol.record_batch import CONTROL, TRANSACTIONAL, decode_batches

@@ -1,6 +1,7 @@
 """A partition's log, read from outside with ordinary fetches, so that any broker will do.
 
-For commands that tell a life from the log: `txn explain`, `group why`, `share explain`.
+For commands that make a history from the log (`txn explain`, `group why`, `share explain`) and for
+the console's messages. Owner: the client's thread.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.cli.connect import refuse
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol.record_batch import BATCH_HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES
 from kbroker.protocol.wire import ProtocolError
@@ -55,7 +55,7 @@ def offset_at(client: Client, place: TopicPartition, timestamp_ms: int) -> int:
     """Of a time, or of EARLIEST_TIMESTAMP and LATEST_TIMESTAMP."""
     answer = client.list_offsets({place: timestamp_ms})[place]
     if answer.error is not ErrorCode.NONE:
-        raise refuse(answer.error, str(place), None)
+        raise KafkaError(answer.error, str(place))
     return answer.offset
 
 
@@ -75,7 +75,7 @@ def pieces(
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{place} cannot be read")
             continue
         if answer.error is not ErrorCode.NONE:
-            raise refuse(answer.error, str(place), None)
+            raise KafkaError(answer.error, str(place))
         following = start
         for header in headers(answer.records):
             following = header.offset + header.last_offset_delta + 1

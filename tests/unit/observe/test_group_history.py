@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker.cli.group_history import Batch, History, Rebalance, history_of
 from kbroker.coordinator.group.consumer_records import Kind, RecordKey, encode_key
 from kbroker.coordinator.group.group_records import encode_group, group_key
 from kbroker.coordinator.group.images import GroupImage, MemberImage
+from kbroker.observe.group_history import Batch, History, Rebalance, history_of
 from kbroker.protocol.record_batch import Record
 from tests.unit.coordinator.consumer_group.world import GROUP, SESSION_MS, Records, World, topic_of
 
