@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Kafka's ConfigSource, in words.
-SOURCES: Final = {
-    1: "topic",
-    2: "broker, at run time",
-    3: "all brokers, at run time",
-    4: "broker",
-    5: "default",
-    6: "logger",
-    7: "client metrics",
-    8: "group",
-}
 ALL_BROKERS: Final = "all"
 
 
@@ -205,6 +194,8 @@ def _description(
     *,
     every: bool,
 ) -> dict[str, Any]:
+    from kbroker.peer.config_messages import source_name
+
     own = KINDS[kind].own
     return {
         kind: resource.name,
@@ -212,7 +203,7 @@ def _description(
             {
                 "key": entry.name,
                 "value": entry.value,
-                "source": SOURCES.get(entry.source, str(entry.source)),
+                "source": source_name(entry.source),
                 **({"sensitive": True} if entry.sensitive else {}),
             }
             for entry in sorted(entries)
@@ -236,19 +227,21 @@ _TYPES: Final = {
 
 def explanation(entry: ConfigValue) -> dict[str, Any]:
     """A key of a running cluster in the fields of `kbroker config explain -o json`."""
+    from kbroker.peer.config_messages import source_name
+
     return {
         "key": entry.name,
         "help": entry.documentation,
         "value": entry.value,
         "sensitive": entry.sensitive,
-        "source": SOURCES.get(entry.source, str(entry.source)),
+        "source": source_name(entry.source),
         "type": _TYPES.get(entry.kind, ""),
         "read_only": entry.read_only,
         "synonyms": [
             {
                 "name": synonym.name,
                 "value": synonym.value,
-                "source": SOURCES.get(synonym.source, str(synonym.source)),
+                "source": source_name(synonym.source),
             }
             for synonym in entry.synonyms
         ],

@@ -230,11 +230,14 @@ class Client:
                 results += self.cluster.at_broker(node_id, api_key, encode, decode)
         return results
 
-    def log_directories(self, *, of_all: bool = True) -> dict[int, list[LogDirectory]]:
-        """The data directories of every broker, by its id; not `of_all`: of those that answer."""
+    def log_directories(
+        self, *, of_all: bool = True, partitions: Sequence[TopicPartition] | None = None
+    ) -> dict[int, list[LogDirectory]]:
+        """The data directories of every broker, by its id; not `of_all`: of those that answer. With
+        every partition in them, or with those that are named."""
         answers = self.cluster.everywhere(
             ApiKey.DESCRIBE_LOG_DIRS,
-            config_messages.encode_describe_log_dirs,
+            lambda version: config_messages.encode_describe_log_dirs(version, partitions),
             config_messages.decode_describe_log_dirs,
         )
         for answer in answers.values():

@@ -5,7 +5,7 @@ As `messages`: records of the tables to values and back. Pure functions, any thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -21,8 +21,25 @@ if TYPE_CHECKING:
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 LOGGER_RESOURCE: Final = 8
+# Kafka's ConfigSource, in words.
+_SOURCES: Final = {
+    1: "topic",
+    2: "broker, at run time",
+    3: "all brokers, at run time",
+    4: "broker",
+    5: "default",
+    6: "logger",
+    7: "client metrics",
+    8: "group",
+}
+TOPIC_SOURCE: Final = 1
 _SET: Final = 0
 _DELETE: Final = 1
+
+
+def source_name(source: int) -> str:
+    """Where a value comes from, for people."""
+    return _SOURCES.get(source, str(source))
 
 
 class Resource(NamedTuple):
@@ -147,9 +164,18 @@ def decode_alter_configs(reader: Reader, version: int) -> list[TopicResult]:
     ]
 
 
-def encode_describe_log_dirs(version: int) -> bytes:
-    """Every partition."""
-    return tables.describe_log_dirs.Request(topics=None).encode(version)
+def encode_describe_log_dirs(
+    version: int, partitions: Iterable[TopicPartition] | None = None
+) -> bytes:
+    """Every partition, or those that are named."""
+    table = tables.describe_log_dirs
+    topics = None
+    if partitions is not None:
+        topics = [
+            table.DescribableLogDirTopic(topic=name, partitions=[each.partition for each in some])
+            for name, some in by_topic(partitions)
+        ]
+    return table.Request(topics=topics).encode(version)
 
 
 def decode_describe_log_dirs(reader: Reader, version: int) -> list[LogDirectory]:

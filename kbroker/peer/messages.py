@@ -103,6 +103,7 @@ class FetchResult(NamedTuple):
     log_start_offset: int
     records: bytes
     aborted: tuple[AbortedTransaction, ...] = ()  # where committed records alone were asked for
+    last_stable_offset: int = -1
 
 
 class Consumed(NamedTuple):
@@ -376,6 +377,7 @@ def decode_fetch(reader: Reader, version: int) -> dict[TopicPartition, FetchResu
                     for aborted in each.aborted_transactions or ()
                 ]
             ),
+            each.last_stable_offset,
         )
         for topic in response.responses
         for each in topic.partitions
