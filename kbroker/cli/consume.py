@@ -19,8 +19,8 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.output import say
-from kbroker.cli.partitions import log_ends, log_offsets
 from kbroker.errors import ErrorCode, KafkaError, UsageError
+from kbroker.peer.partitions import log_ends, log_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -15,9 +15,9 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.output import output_option, say, write_json
-from kbroker.cli.partitions import Chosen, existing
 from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
 from kbroker.findings.moments import shown_moment
+from kbroker.peer.partitions import Chosen, existing
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client

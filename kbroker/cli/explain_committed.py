@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kbroker.cli.partitions import Chosen, existing
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.findings.last_stable import held, stable_offsets
+from kbroker.peer.partitions import Chosen, existing
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client

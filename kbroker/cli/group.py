@@ -22,17 +22,10 @@ from kbroker.cli.output import (
     write_json,
     write_rows,
 )
-from kbroker.cli.partitions import (
-    by_partition,
-    existing,
-    lag,
-    log_ends,
-    parse_chosen,
-    still_there,
-    total,
-)
+from kbroker.cli.partitions import parse_chosen
 from kbroker.cli.topic import report_topics
 from kbroker.errors import ErrorCode
+from kbroker.peer.partitions import by_partition, existing, lag, log_ends, still_there, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

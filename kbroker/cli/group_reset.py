@@ -7,28 +7,20 @@ are printed and nothing changes; `--export` prints them as `topic,partition,offs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.output import as_cell, output_option, print_table, say, write_json
-from kbroker.cli.partitions import (
-    Chosen,
-    by_partition,
-    existing,
-    log_ends,
-    log_offsets,
-    parse_chosen,
-    still_there,
-)
+from kbroker.cli.partitions import parse_chosen
 from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
 from kbroker.findings.moments import parse_moment, parse_span
+from kbroker.peer.partitions import Chosen, by_partition, existing
 
 if TYPE_CHECKING:
-    from kbroker.peer.client import Client
-    from kbroker.peer.groups import Groups
+    from kbroker.peer.offset_reset import Reset
     from kbroker.types import TopicPartition
 
 _OFFSET_MAX: Final = 2**63 - 1
@@ -37,14 +29,6 @@ MODES: Final = (
     "to_earliest", "to_latest", "to_current", "to_offset", "to_datetime", "by_duration",
     "shift_by", "from_file",
 )  # fmt: skip
-
-
-class Logs(NamedTuple):
-    """What a reset is made from: where the logs begin and end, and what is committed now."""
-
-    starts: Mapping[TopicPartition, int]
-    ends: Mapping[TopicPartition, int]
-    committed: Mapping[TopicPartition, int]
 
 
 @click.command("reset")
@@ -78,26 +62,30 @@ def reset(
     chosen = [parse_chosen(text) for text in topics]
     given = _read_file(modes["from_file"], group) if mode == "from_file" else {}
     _check_scope(mode, chosen, all_topics=all_topics)
-    wanted = _wanted(mode, modes, given)
+    wanted = _reset(mode, modes[mode], given)
     from kbroker.peer.groups import Groups
+    from kbroker.peer.offset_reset import (
+        check_idle,
+        committed_offsets,
+        partitions_of_group,
+        planned,
+    )
 
     with connect(bootstrap) as client:
         groups = Groups(client)
-        _check_idle(groups, group)
-        committed = {
-            where: result.offset
-            for where, result in groups.offsets(group).items()
-            if result.offset >= 0
-        }
+        check_idle(groups, group)
+        committed = committed_offsets(groups, group)
         if mode == "from_file":
             partitions = existing(client, [Chosen(w.topic, (w.partition,)) for w in given])
         elif all_topics:
-            partitions = _of_the_group(client, group, committed)
+            partitions = partitions_of_group(client, group, committed)
         else:
             partitions = existing(client, chosen)
-        new = wanted(client, _logs(client, partitions, committed), partitions)
-        errors = groups.commit(group, new) if execute and new else {}
-    return _report(new, committed, errors, export=export, execute=execute, output=output)
+        plan = planned(client, committed, partitions, wanted)
+        for warning in plan.warnings:
+            say(f"warning: {warning}", err=True)
+        errors = groups.commit(group, plan.after) if execute and plan.after else {}
+    return _report(plan.after, committed, errors, export=export, execute=execute, output=output)
 
 
 def say_dry_run() -> None:
@@ -122,95 +110,18 @@ def _check_scope(mode: str, chosen: list[Chosen], *, all_topics: bool) -> None:
         )
 
 
-def _check_idle(groups: Groups, group: str) -> None:
-    described = groups.describe(group)
-    if described.error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-        raise refuse(described.error, f"group '{group}'", described.message)
-    if described.members or described.state not in ("Empty", "Dead"):
-        raise UserError(
-            f"group '{group}' is {described.state} with {len(described.members)} members",
-            "stop its consumers first: they would commit over it",
-        )
+def _reset(mode: str, value: Any, given: Mapping[TopicPartition, int]) -> Reset:
+    from kbroker.peer.offset_reset import Mode, Reset
 
-
-def _of_the_group(
-    client: Client, group: str, committed: Mapping[TopicPartition, int]
-) -> list[TopicPartition]:
-    """Every partition of the topics that the group has offsets of, as Kafka's tool means it."""
-    topics = sorted({where.topic for where in still_there(client, committed)})
-    if not topics:
-        raise UserError(f"group '{group}' has committed nothing", "name topics with -t")
-    return existing(client, [Chosen(topic, ()) for topic in topics])
-
-
-def _logs(
-    client: Client, partitions: list[TopicPartition], committed: Mapping[TopicPartition, int]
-) -> Logs:
-    from kbroker.peer.messages import EARLIEST_TIMESTAMP
-
-    starts = log_offsets(client, partitions, EARLIEST_TIMESTAMP)
-    return Logs(starts, log_ends(client, partitions), committed)
-
-
-Wanted = Callable[["Client", Logs, "list[TopicPartition]"], "dict[TopicPartition, int]"]
-
-
-def _wanted(mode: str, modes: Mapping[str, Any], given: Mapping[TopicPartition, int]) -> Wanted:
-    """The function that says where each partition is to go; it never leaves a log."""
-    value = modes[mode]
     if mode == "to_datetime":
-        return _since(parse_moment(value))
+        return Reset(Mode.TO_MOMENT, parse_moment(value))
     if mode == "by_duration":
         from kbroker.clock import SystemClock
 
-        return _since(SystemClock().wall_ms() - parse_span(value))
-
-    def to(where: TopicPartition, logs: Logs) -> int | None:
-        if mode == "to_earliest":
-            return logs.starts[where]
-        if mode == "to_latest":
-            return logs.ends[where]
-        if mode == "to_current":
-            return logs.committed.get(where, logs.ends[where])
-        if mode == "to_offset":
-            return int(value)
-        if mode == "from_file":
-            return given[where]
-        before = logs.committed.get(where)
-        return None if before is None else before + int(value)
-
-    def wanted(
-        client: Client, logs: Logs, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        new: dict[TopicPartition, int] = {}
-        for where in partitions:
-            offset = to(where, logs)
-            if offset is None:
-                _warn(f"{where} has no committed offset to shift from, left out")
-                continue
-            inside = min(max(offset, logs.starts[where]), logs.ends[where])
-            if inside != offset:
-                _warn(f"{where} has no offset {offset}, its nearest one is {inside}")
-            new[where] = inside
-        return new
-
-    return wanted
-
-
-def _since(moment_ms: int) -> Wanted:
-    def wanted(
-        client: Client, logs: Logs, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        found = log_offsets(client, partitions, max(moment_ms, 0))
-        return {
-            where: found[where] if found[where] >= 0 else logs.ends[where] for where in partitions
-        }
-
-    return wanted
-
-
-def _warn(text: str) -> None:
-    say(f"warning: {text}", err=True)
+        return Reset(Mode.TO_MOMENT, SystemClock().wall_ms() - parse_span(value))
+    if mode == "from_file":
+        return Reset(Mode.TO_GIVEN, given=given)
+    return Reset(Mode(mode), int(value))
 
 
 def _read_file(name: str, group: str) -> dict[TopicPartition, int]:

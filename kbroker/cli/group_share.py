@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli.output import as_cell, print_table, say
-from kbroker.cli.partitions import by_partition, total
 from kbroker.errors import ErrorCode
+from kbroker.peer.partitions import by_partition, total
 from kbroker.peer.share_group_messages import UNKNOWN
 
 if TYPE_CHECKING:

@@ -28,9 +28,10 @@ import click
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.metadata import data_dir_option, directory_of
 from kbroker.cli.output import output_option, say, write_json
-from kbroker.cli.partitions import existing, parse_chosen, report
+from kbroker.cli.partitions import parse_chosen, report
 from kbroker.cli.topic import split_config
 from kbroker.errors import KafkaError, UsageError
+from kbroker.peer.partitions import existing
 
 if TYPE_CHECKING:
     from kbroker.log.adopted import Copied

@@ -11,14 +11,9 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import output_option, write_rows
-from kbroker.cli.partitions import (
-    by_partition,
-    existing,
-    log_ends,
-    log_offsets,
-    parse_chosen,
-)
+from kbroker.cli.partitions import parse_chosen
 from kbroker.findings.moments import parse_moment
+from kbroker.peer.partitions import by_partition, existing, log_ends, log_offsets
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client

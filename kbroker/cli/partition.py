@@ -14,8 +14,9 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import output_option, print_table, say, write_json
-from kbroker.cli.partitions import existing, parse_chosen, report
+from kbroker.cli.partitions import parse_chosen, report
 from kbroker.errors import ErrorCode, UsageError
+from kbroker.peer.partitions import existing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

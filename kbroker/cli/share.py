@@ -49,7 +49,7 @@ def command() -> None:
 def explain(group: str, record: str, bootstrap: str, output: str) -> int:
     """Tell which member has a record, how often it was delivered, and what became of it."""
     from kbroker.cli.explain import parse_record
-    from kbroker.cli.partitions import Chosen, existing
+    from kbroker.peer.partitions import Chosen, existing
 
     topic, partition, offset = parse_record(record)
     with connect(bootstrap) as client:
@@ -72,9 +72,9 @@ def explain(group: str, record: str, bootstrap: str, output: str) -> int:
 
 
 def _life(client: Client, group: str, where: TopicPartition, offset: int) -> Life | None:
-    from kbroker.cli.log_reading import offset_at, pieces
     from kbroker.cli.share_life import batches_of, life_of
     from kbroker.coordinator.share.images import SharePartition
+    from kbroker.peer.log_reading import offset_at, pieces
     from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
     key = SharePartition(group, _topic_id(client, where), where.partition)
@@ -108,7 +108,7 @@ def _state_partition(client: Client, key: SharePartition) -> TopicPartition | No
 def _facts(
     client: Client, group: str, where: TopicPartition, offset: int, life: Life
 ) -> dict[str, Any]:
-    from kbroker.cli.log_reading import offset_at
+    from kbroker.peer.log_reading import offset_at
     from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
     from kbroker.peer.share_records import record_at
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kbroker.cli.partitions import lag, total
 from kbroker.errors import ErrorCode
 from kbroker.findings.missing_replicas import Moving, missing_replicas, moving_now
 from kbroker.peer.groups import Groups, Listed
 from kbroker.peer.messages import LATEST_TIMESTAMP
+from kbroker.peer.partitions import lag, total
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
