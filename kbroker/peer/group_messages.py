@@ -42,11 +42,13 @@ class Coordinator(NamedTuple):
 
 
 class ListedGroup(NamedTuple):
-    """`state` is empty where the broker is too old to say (before ListGroups 4)."""
+    """`state` is empty where the broker is too old to say (before ListGroups 4), and so is
+    `group_type` (before 5): else classic, consumer, share or streams."""
 
     group: str
     protocol_type: str
     state: str
+    group_type: str = ""
 
 
 class DescribedMember(NamedTuple):
@@ -131,7 +133,8 @@ def decode_list_groups(reader: Reader, version: int) -> list[ListedGroup]:
     if error is not ErrorCode.NONE:
         raise KafkaError(error, "the broker refused to list groups")
     return [
-        ListedGroup(each.group_id, each.protocol_type, each.group_state) for each in response.groups
+        ListedGroup(each.group_id, each.protocol_type, each.group_state, each.group_type)
+        for each in response.groups
     ]
 
 

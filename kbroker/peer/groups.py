@@ -7,7 +7,7 @@ moved or still loads, until the client's time-out is over. Owner: the client's t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import group_messages as messages
@@ -24,6 +24,9 @@ from kbroker.peer.group_messages import (
 )
 from kbroker.peer.share_group_messages import DescribedShareGroup, ShareOffset
 from kbroker.types import ApiKey, TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.protocol.wire import Reader
 
 Result = TypeVar("Result")
 
@@ -160,7 +163,7 @@ class Groups:
             some = asked[begin : begin + _IN_FLIGHT_MAX]
             answers = self._cluster.ask_all([_ask_offsets(*each) for each in some])
             for (group, _), answer in zip(some, answers, strict=True):
-                if not isinstance(answer, KafkaError):
+                if answer is not None and not isinstance(answer, KafkaError):
                     found[group] = answer
         return found
 
@@ -223,5 +226,15 @@ def _ask_offsets(group: str, address: Address) -> Ask:
         address,
         ApiKey.OFFSET_FETCH,
         lambda version: messages.encode_offset_fetch(version, group, None),
-        messages.decode_offset_fetch,
+        _offsets_or_none,
     )
+
+
+def _offsets_or_none(reader: Reader, version: int) -> dict[TopicPartition, Committed] | None:
+    """None: this client may not ask for them."""
+    try:
+        return messages.decode_offset_fetch(reader, version)
+    except KafkaError as error:
+        if error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            return None
+        raise

@@ -78,7 +78,8 @@ def test_list_groups(version: int) -> None:
         where, "ListGroupsResponse", throttle_time=NO_TIME, error_code=none(), groups=(group,)
     )
     listed = messages.decode_list_groups(reader_of(LIST, version, entity), version)
-    assert listed == [("g", "consumer", "Stable" if version >= 4 else "")]
+    state, group_type = "Stable" if version >= 4 else "", "classic" if version >= 5 else ""
+    assert listed == [("g", "consumer", state, group_type)]
 
 
 @pytest.mark.parametrize("version", versions(DESCRIBE))
