@@ -64,7 +64,7 @@ def draw_headers(headers: Headers, form: Form, chars_max: int) -> str:
         title = _cut(name, chars_max)
         lines.append(title if drawn.text is None else f"{title}={drawn.text}")
     if len(headers) > HEADERS_MAX:
-        lines.append(f"{_MORE} {len(headers)} headers")
+        lines.append(f"{_MORE} and more")
     return _cut("\n".join(lines), chars_max)
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 # Of one batch. A larger one is a row that says so.
 UNPACKED_BYTES_MAX: Final = 16 * 1024 * 1024
 BATCH_RECORDS_MAX: Final = 200_000
+RECORD_HEADERS_MAX: Final = 10_000
 # Between two pauses of the thread.
 RECORDS_AT_ONCE: Final = 200
 FIRST_WINDOW_OFFSETS: Final = 64
@@ -219,7 +220,7 @@ class PartitionReader:
         reading = self._reading
         following = part.header.offset
         try:
-            for number, record in enumerate(opened.records(), start=1):
+            for number, record in enumerate(opened.records(RECORD_HEADERS_MAX), start=1):
                 if number % RECORDS_AT_ONCE == 0:
                     reading.pause()
                 following = record.offset + 1

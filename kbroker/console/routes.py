@@ -64,6 +64,12 @@ ROUTES: Final = (
     Route("brokers/{broker}", "pages.broker"),
     Route("security", "pages.security", "Security", "s"),
     Route("why", "pages.why", "Why", "w"),
+    Route("writes/topics/create", "writes.create_topic", kind=Kind.WRITE),
+    Route("writes/topics/{topic}/configure", "writes.configure_topic", kind=Kind.WRITE),
+    Route("writes/topics/{topic}/grow", "writes.add_partitions", kind=Kind.WRITE),
+    Route("writes/topics/{topic}/delete", "writes.delete_topic", kind=Kind.WRITE),
+    Route("writes/groups/{group}/reset", "writes.reset_offsets", kind=Kind.WRITE),
+    Route("writes/groups/{group}/delete", "writes.delete_group", kind=Kind.WRITE),
 )
 
 

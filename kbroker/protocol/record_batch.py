@@ -83,13 +83,16 @@ class OpenBatch(NamedTuple):
     base_timestamp_ms: int
     payload: bytes
 
-    def records(self) -> Iterator[Record]:
-        """One after the other; ProtocolError at the first one that does not fit."""
+    def records(self, headers_max: int | None = None) -> Iterator[Record]:
+        """One after the other; ProtocolError at the first one that does not fit, or that has more
+        headers."""
         cursor = _Cursor(self.payload, 0, len(self.payload))
         of = self.batch
         append_time_ms = of.max_timestamp_ms if of.log_append_time else None
         for _ in range(self.record_count):
-            yield _decode_record(cursor, of.base_offset, self.base_timestamp_ms, append_time_ms)
+            yield _decode_record(
+                cursor, of.base_offset, self.base_timestamp_ms, append_time_ms, headers_max
+            )
         if cursor.position != cursor.end:
             raise ProtocolError(f"{cursor.end - cursor.position} bytes after the last record")
 
@@ -228,7 +231,11 @@ class _Cursor:
 
 
 def _decode_record(
-    outer: _Cursor, base_offset: int, base_timestamp_ms: int, append_time_ms: int | None
+    outer: _Cursor,
+    base_offset: int,
+    base_timestamp_ms: int,
+    append_time_ms: int | None,
+    headers_max: int | None,
 ) -> Record:
     size = outer.varint()
     if size < 1 or size > outer.end - outer.position:
@@ -242,6 +249,8 @@ def _decode_record(
     count = cursor.varint()
     if count < 0 or count > cursor.end - cursor.position:
         raise ProtocolError(f"{count} headers, {cursor.end - cursor.position} bytes left")
+    if headers_max is not None and count > headers_max:
+        raise ProtocolError(f"{count} headers, and {headers_max} are read at most")
     headers: Headers = ()
     if count:
         headers = tuple(_decode_header(cursor) for _ in range(count))

@@ -6,6 +6,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import confluent_kafka
 import pytest
@@ -17,7 +20,7 @@ from kbroker.console import group_samples
 from kbroker.console.asked import Refused
 from kbroker.console.message_download import download
 from kbroker.console.message_tail import tail
-from kbroker.console.page import Form, Page
+from kbroker.console.page import Form, Page, to
 from kbroker.console.pages import group, groups, messages, topic, topics
 from kbroker.console.writes import (
     add_partitions,
@@ -293,3 +296,35 @@ def test_nothing_is_changed_without_the_right_to_or_by_get(client: Client) -> No
     found = client.metadata().topics
     assert "made" not in found
     assert len(found[PLAIN].partitions) == 3
+
+
+def test_a_topic_is_made_by_the_forms_of_the_console() -> None:
+    """By HTTP, as a browser sends them; a page of another site may not."""
+    own = {"Sec-Fetch-Site": "same-origin"}
+    with Broker(
+        {"admin.console.write": "true", "admin.listeners": "http://127.0.0.1:0"}
+    ) as running:
+
+        def ask(path: str, headers: Mapping[str, str], **form: str) -> tuple[int, str]:
+            body = urlencode(form).encode() if form else None
+            request = Request(running.admin + path, body, dict(headers))
+            try:
+                with urlopen(request, timeout=30) as found:
+                    return found.status, found.read().decode()
+            except HTTPError as error:
+                return error.code, error.read().decode()
+
+        path = to("writes", "topics", "create")
+        assert ask(path, {})[0] == 200
+        status, planned = ask(f"{path}?format=json", own, name="made", partitions="2")
+        assert (status, "nothing is changed yet" in planned) == (200, True)
+        form = {"name": "made", "partitions": "2", "step": "apply"}
+        assert ask(path, {"Sec-Fetch-Site": "cross-site"}, **form)[0] == 403
+        assert '"made"' not in ask("/ui/topics?format=json", {})[1]
+        assert ask(path, own, **form)[0] == 200
+        assert '"made"' in ask("/ui/topics?format=json", {})[1]
+        for words in (("topics", "made", "configure"), ("topics", "made", "grow"),
+                      ("topics", "made", "delete")):  # fmt: skip
+            assert ask(to("writes", *words), {})[0] == 200
+        for word in ("reset", "delete"):
+            assert ask(to("writes", "groups", "none", word), {})[0] == 404

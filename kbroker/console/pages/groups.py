@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
 
 SEARCH_CHARS_MAX: Final = 1_000
+GROUPS_AT_ONCE: Final = 20
+# With offsets, of all groups of a page; groups after those have no lag.
+PARTITIONS_MAX: Final = 50_000
 TYPES: Final = ("classic", "consumer", "share", "streams")
 _REBALANCING: Final = frozenset(
     {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady"}
@@ -64,8 +67,7 @@ def make(asked: Asked) -> Page:
     page = found[first : first + ROWS_MAX]
     described = describe_listed(asked.client, page)
     asked.pause()
-    committed = groups.offsets_of_all([each for each in page if type_of(each) != SHARE])
-    asked.pause()
+    committed = _offsets(asked, groups, [each for each in page if type_of(each) != SHARE])
     ends = log_ends(asked, {where for offsets in committed.values() for where in offsets})
     following = ""
     if first + ROWS_MAX < len(found):
@@ -88,6 +90,22 @@ def make(asked: Asked) -> Page:
         ),
     ]
     return Page("Groups", sections, refresh_s=10)
+
+
+def _offsets(
+    asked: Asked, groups: Groups, listed: Sequence[Listed]
+) -> dict[str, dict[TopicPartition, Committed]]:
+    """Of the first ones, until they have more partitions than a page asks for."""
+    found: dict[str, dict[TopicPartition, Committed]] = {}
+    partitions = 0
+    for begin in range(0, len(listed), GROUPS_AT_ONCE):
+        if partitions > PARTITIONS_MAX:
+            break
+        some = groups.offsets_of_all(listed[begin : begin + GROUPS_AT_ONCE])
+        partitions += sum(map(len, some.values()))
+        found |= some
+        asked.pause()
+    return found
 
 
 def type_of(listed: Listed) -> str:

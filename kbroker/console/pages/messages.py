@@ -55,6 +55,7 @@ LOOKING_MS_MAX: Final = 2_500
 PAGE_CHARS_MAX: Final = 400_000
 PAYLOAD_CHARS_MIN: Final = 400
 PAYLOAD_CHARS_MAX: Final = 100_000
+ROWS_AT_ONCE: Final = 50  # drawn between two pauses
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 HELD_BYTES_MIN: Final = 1024 * 1024
 # Of one fetch of a partition, which may be one larger batch.
@@ -85,9 +86,11 @@ def make(asked: Asked) -> Page:
     following = ""
     if not merged.is_over:
         following = query._replace(positions=going_on(merged.readers)).path()
-    rows = [
-        row_of(each, query.topic, query.form, chars_max, with_values=with_values) for each in found
-    ]
+    rows: list[list[Cell]] = []
+    for each in found:
+        if len(rows) % ROWS_AT_ONCE == 0:
+            asked.pause()
+        rows.append(row_of(each, query.topic, query.form, chars_max, with_values=with_values))
     table = Table(
         "messages",
         "Messages",

@@ -1,6 +1,6 @@
 """One topic: its partitions with offsets and sizes, its settings, and the groups that read it.
 
-Offsets are asked of the partitions that have a leader; a partition without one has dashes. Groups
+Offsets are asked of the page's partitions that have a leader; one without has dashes. Groups
 are asked for their offsets only where the cluster has few of them.
 """
 
@@ -75,7 +75,8 @@ def make(asked: Asked) -> Page:
     first = asked.number("first", 0)
     topic = topic_of(asked, name)
     ordered = sorted(topic.partitions, key=lambda each: each.index)
-    led = [TopicPartition(name, each.index) for each in ordered if each.leader >= 0]
+    listed = ordered[first : first + ROWS_MAX]
+    led = [TopicPartition(name, each.index) for each in listed if each.leader >= 0]
     sizes, refused = leader_sizes(asked, [topic])
     asked.pause()
     logs, why_no_logs = _logs(asked, led)
@@ -87,7 +88,7 @@ def make(asked: Asked) -> Page:
             "partitions",
             "Partitions",
             _PARTITIONS,
-            [_row(name, each, logs, sizes) for each in ordered[first : first + ROWS_MAX]],
+            [_row(name, each, logs, sizes) for each in listed],
             total=len(ordered),
             next_path=to("topics", name, first=first + ROWS_MAX)
             if first + ROWS_MAX < len(ordered)
@@ -225,9 +226,10 @@ def _group_row(
     listed: Listed, offsets: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, Bounds]
 ) -> list[Cell]:
     lags = [max(0, logs[where].end - at) for where, at in offsets.items() if where in logs]
+    whole = len(lags) == len(offsets)
     return [
         Cell(listed.group.group, to("groups", listed.group.group)),
         Cell(listed.group.state),
         Cell(len(offsets)),
-        Cell(sum(lags) if lags else None),
+        Cell(sum(lags) if whole else None),
     ]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from kbroker.peer.messages import TopicMetadata
 
 SEARCH_CHARS_MAX: Final = 249
+# Their sizes are asked for one page.
+SIZED_PARTITIONS_MAX: Final = 20_000
 _COLUMNS: Final = (
     Column("name", "Topic"),
     Column("partitions", "Partitions", Unit.COUNT),
@@ -102,14 +104,18 @@ def leader_sizes(
     asked: Asked, topics: Sequence[TopicMetadata]
 ) -> tuple[Mapping[TopicPartition, int], Notice | None]:
     """The bytes of each partition at its leader; none, and why, where the visitor may not ask."""
-    leaders = {
-        TopicPartition(topic.name, partition.index): partition.leader
-        for topic in topics
-        for partition in topic.partitions
-        if partition.leader >= 0
-    }
+    leaders: dict[TopicPartition, int] = {}
+    notice = None
+    for topic in topics:
+        if len(leaders) + len(topic.partitions) > SIZED_PARTITIONS_MAX:
+            text = f"sizes are of {SIZED_PARTITIONS_MAX} partitions at most, others are left out"
+            notice = Notice(Tone.QUIET, text, "search for a topic, or see its page")
+            continue
+        for each in topic.partitions:
+            if each.leader >= 0:
+                leaders[TopicPartition(topic.name, each.index)] = each.leader
     if not leaders:
-        return {}, None
+        return {}, notice
     try:
         directories = asked.client.log_directories(of_all=False, partitions=list(leaders))
     except KafkaError as error:
@@ -124,7 +130,7 @@ def leader_sizes(
         for log in directory.logs
         if not log.future and leaders.get(log.partition) == node_id
     }
-    return sizes, None
+    return sizes, notice
 
 
 def size_of(topic: TopicMetadata, sizes: Mapping[TopicPartition, int]) -> int | None:

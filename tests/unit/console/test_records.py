@@ -244,3 +244,13 @@ def test_the_bytes_of_a_page_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(values) == 30
     assert sum(map(len, values)) <= messages.PAGE_CHARS_MAX + 30
     assert set(column(page, "value_bytes")) == {1_000_000}
+
+
+def test_a_record_with_many_headers_costs_its_row() -> None:
+    """Millions of empty ones fit into a batch that a broker takes."""
+    log = FakePartition()
+    log.add([Record(b"k", b"v", (("", None),) * 200_000, NOW_MS, 0)], codec=Codec.GZIP)
+    log.add(records(1, 1))
+    page = messages.make(asked(FakeLogs([log])))
+    assert column(page, "offset") == [1, 0]
+    assert "200000 headers, and 10000 are read at most" in str(column(page, "value")[1])
