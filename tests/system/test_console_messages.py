@@ -301,9 +301,8 @@ def test_nothing_is_changed_without_the_right_to_or_by_get(client: Client) -> No
 def test_a_topic_is_made_by_the_forms_of_the_console() -> None:
     """By HTTP, as a browser sends them; a page of another site may not."""
     own = {"Sec-Fetch-Site": "same-origin"}
-    with Broker(
-        {"admin.console.write": "true", "admin.listeners": "http://127.0.0.1:0"}
-    ) as running:
+    settings = {"admin.console.write": "true", "admin.listeners": "http://127.0.0.1:0"}
+    with Broker(settings) as running:
 
         def ask(path: str, headers: Mapping[str, str], **form: str) -> tuple[int, str]:
             body = urlencode(form).encode() if form else None
