@@ -65,6 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path in walks:
             item.add_marker(pytest.mark.flaky(reruns=1, condition=a_clients_own))
 
+
 # Of Apache Kafka alone: ours has these by itself.
 ONE_BROKER = {
     "share.coordinator.state.topic.replication.factor": 1,

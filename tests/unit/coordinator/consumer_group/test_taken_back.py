@@ -23,7 +23,7 @@ Assignment = Mapping[UUID, frozenset[int]]
 
 
 class Consumer:
-    """`numbers`: it compares the numbers of what it was given, too."""
+    """`numbers`: it compares the numbers of assignments, too."""
 
     def __init__(self, world: World, epoch: int, has: Assignment, *, numbers: bool = True) -> None:
         self._world, self._numbers = world, numbers
@@ -55,7 +55,7 @@ def current(world: World) -> CurrentImage:
 
 
 @pytest.mark.parametrize("numbers", [True, False])
-def test_it_says_so_although_it_has_what_it_had(numbers: bool) -> None:
+def test_it_confirms_an_assignment_that_is_the_same(numbers: bool) -> None:
     world = World()
     world.create(topic_of("t", 4))
     epoch, of_b = shared(world)
