@@ -28,7 +28,7 @@ def find_late(
     if not late_count():
         return
     for replica in list(replicas().values()):
-        if is_late(replica):
+        if is_late(replica) and replica.online:
             if find(replica):
                 wake(replica)
             if is_late(replica):
