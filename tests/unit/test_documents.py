@@ -11,7 +11,9 @@ import pytest
 from kbroker.handlers.registry import REGISTRY
 from kbroker.server.sockets import HOT, HOT_UNTIL
 from tests.simulation.planted import PLANTED
+from tests.simulation.planted_shares import PLANTED_IN_SHARES
 from tests.simulation.planted_threads import PLANTED_IN_THREADS
+from tests.simulation.planted_transactions import PLANTED_IN_TRANSACTIONS
 from tests.support.source_tree import ROOT
 
 # Names of files that a broker or a job writes, not of files in the tree.
@@ -96,11 +98,13 @@ def test_ten_words_that_are_ours_are_in_use() -> None:
 
 
 CHECK = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+PLANTED_MISTAKES = "## Planted mistakes"
 PLANTS = re.compile(r"plants? ((?:`[\w-]+`(?:, )?)+)")
 
 
 def test_every_check_of_a_fault_is_there() -> None:
-    rows = re.findall(r"^\| (.+) \| (.+) \|$", text_of("docs/checks.md"), re.M)
+    page, _, _ = text_of("docs/checks.md").partition(PLANTED_MISTAKES)
+    rows = re.findall(r"^\| (.+) \| (.+) \|$", page, re.M)
     faults = [(fault, checks) for fault, checks in rows if fault != "fault"]
     assert len(faults) == 40
     missing = []
@@ -115,6 +119,13 @@ def test_every_check_of_a_fault_is_there() -> None:
             plants = re.findall(r"[\w-]+", names)
             missing += [each for each in plants if each not in {*PLANTED, *PLANTED_IN_THREADS}]
     assert not missing, "\n".join(missing)
+
+
+def test_every_plant_is_in_the_table_of_planted_mistakes() -> None:
+    _, _, section = text_of("docs/checks.md").partition(PLANTED_MISTAKES)
+    rows = "".join(re.findall(r"^\| .+ \|$", section, re.M))
+    plants = {*PLANTED, *PLANTED_IN_TRANSACTIONS, *PLANTED_IN_SHARES}
+    assert set(re.findall(r"`([a-z-]+)`", rows)) == plants
 
 
 # Pages of prose with tables of measurements; those that a command writes have their own line.
