@@ -10,7 +10,7 @@ A broker that goes away is said in the first line; the last figures stay until i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kbroker.peer.client import Client
 
 ASK_TIMEOUT_MS: Final = 5_000
+# As in `top_pages.PAGES`, which is imported for one of them alone.
+PAGE_NAMES: Final = ("overview", "topics", "groups", "transactions", "brokers", "security")
 TOPIC_TITLES: Final = ("TOPIC", "PARTITIONS", "MSG/S", "BYTES/S", "SIZE", "OFFSETS")
 NODE_TITLES: Final = ("BROKER", "LEADS", "REPLICAS", "BEHIND", "LACKS", "COPIED/S", "CAUGHT UP IN")
 GROUP_TITLES: Final = ("GROUP", "STATE", "PARTITIONS", "LAG", "WORST", "MSG/S")
@@ -48,37 +50,54 @@ class View(NamedTuple):
 @click.option("--rows", type=click.IntRange(1, 10_000), default=15, show_default=True,
               help="Topics and groups to show, the busiest first.")  # fmt: skip
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
+@click.option("--page", type=click.Choice(PAGE_NAMES), help="A page of the console instead.")
 @bootstrap_option
 @output_option
 def command(
-    delay: float, count: int | None, rows: int, internal: bool, bootstrap: str, output: str
+    delay: float,
+    count: int | None,
+    rows: int,
+    internal: bool,
+    page: str | None,
+    bootstrap: str,
+    output: str,
 ) -> None:
     """Show what a cluster does: rates, partitions, groups and lag."""
     view = View(round(delay * 1000), rows, internal)
     with connect(bootstrap, timeout_ms=ASK_TIMEOUT_MS) as client:
-        if output == "json":
+        if output == "text" and count is None and sys.stdout.isatty():
+            from kbroker.cli.top_live import live
+
+            live(client, view, page)
+        elif page is not None:
+            from kbroker.cli.top_pages import print_pages
+
+            print_pages(client, view, page, count, output)
+        elif output == "json":
             for frame in frames(client, view, count or 1):
                 _print_json(frame)
-        elif count is not None or not sys.stdout.isatty():
+        else:
             for number, frame in enumerate(frames(client, view, count)):
                 if number:
                     click.echo()
                 print_plain(frame, view.rows)
                 sys.stdout.flush()
-        else:
-            _live(client, view)
 
 
-def frames(client: Client, view: View, count: int | None) -> Iterator[dict[str, Any]]:
-    """One frame after each interval, the first at once; for ever where `count` is None."""
+def frames(
+    client: Client, view: View, count: int | None, wait: Callable[[], None] | None = None
+) -> Iterator[dict[str, Any]]:
+    """One frame after each interval, the first at once; for ever where `count` is None. `wait`: in
+    place of the interval."""
     from kbroker.cli.top_data import frame, take
 
     before: Sample | None = None
     last: dict[str, Any] | None = None
     number = 0
+    pause = wait or (lambda: client.cluster.sleep_ms(view.interval_ms))
     while count is None or number < count:
         if number:
-            client.cluster.sleep_ms(view.interval_ms)
+            pause()
         number += 1
         try:
             now = take(client)
@@ -206,28 +225,7 @@ def print_plain(frame: dict[str, Any], rows: int) -> None:
             say(more)
 
 
-# --- live ---
-
-
-def _live(client: Client, view: View) -> None:
-    try:
-        from rich.live import Live
-    except ModuleNotFoundError:
-        raise UserError(
-            "top draws with rich, which is not installed",
-            "pip install 'kbroker[ui]', or kbroker top -n 1",
-        ) from None
-    every = frames(client, view, None)
-    first = next(every)
-    live = Live(draw(first, view.rows), screen=True, auto_refresh=False)
-    try:
-        live.start(refresh=True)
-        for frame in every:
-            live.update(draw(frame, view.rows), refresh=True)
-    except KeyboardInterrupt:
-        return  # that is how one leaves it
-    finally:
-        live.stop()  # also when it was left while it began
+# --- on a terminal ---
 
 
 def draw(frame: dict[str, Any], rows: int) -> Group:
