@@ -12,6 +12,7 @@ import pytest
 
 import kbroker.testing
 from kbroker.console.routes import ROUTES, Kind
+from kbroker.testing.inspection import wait_until
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import Confluent, Record
 from tests.unit.console.hostile import TEXTS
@@ -78,5 +79,5 @@ def test_a_visitor_sees_no_more_than_its_user() -> None:
         assert brokers["sections"]
         assert "you may not see this" in ask(broker, "/ui/security", cookie).text
         assert ask(broker, "/ui/security").status == 303
-        log = broker.log_text()
-        assert "Failed authentication" in log and "pw-" not in log
+        wait_until(lambda: "Failed authentication" in broker.log_text(), "the line of the refusal")
+        assert "pw-" not in broker.log_text()
