@@ -89,10 +89,12 @@ def secrets_of(config: BrokerConfig) -> Callable[[str], dict[str, str]]:
         from kbroker.config.agreed import SECRETS, UNSET
         from kbroker.security.secret_fingerprint import fingerprint
 
-        given = {name: config[name] for name in SECRETS}
-        return {
-            name: f"fingerprint {fingerprint(secret, name, cluster_id)}" if secret else UNSET
-            for name, secret in given.items()
-        }
+        found = {}
+        for name in SECRETS:
+            secret = config[name]
+            made = fingerprint(secret, name, cluster_id) if secret else UNSET
+            if made:
+                found[name] = made
+        return found
 
     return fingerprints
