@@ -13,10 +13,30 @@ from tests.parity.cases._rights import acls_of, add_rights, topics
 from tests.parity.cases.share_fetch import Member, made
 from tests.parity.requests import build
 from tests.parity.sides import SHARE_AUTHORIZER
-from tests.parity.talk import Talk
+from tests.parity.talk import Talk, View
 
 book = Book(setup=SHARE_AUTHORIZER)
 cases = book.cases
+
+UNORDERED: Final = ("topic_partitions", "subscribed_topic_names", "results")
+
+
+def in_order(talk: Talk) -> View:
+    """Lists that are sets in Apache Kafka, sorted."""
+
+    def of(data: Any) -> Any:
+        if isinstance(data, list):
+            return [of(each) for each in data]
+        if not isinstance(data, dict):
+            return data
+        found = {key: of(value) for key, value in data.items()}
+        for key in UNORDERED:
+            if isinstance(found.get(key), list):
+                found[key].sort(key=repr)
+        return found
+
+    return of
+
 
 # --- groups ---------------------------------------------------------------------------------------
 
@@ -95,6 +115,7 @@ add_rights(
     JOINERS,
     lambda talk, version: consumer_groups.join(version, talk.name("g"), "m", *both(talk)),
     prepare=ready,
+    view=in_order,
     setup=SHARE_AUTHORIZER,
 )
 add_rights(
@@ -109,6 +130,7 @@ add_rights(
         include_authorized_operations=True,
     ),
     prepare=consuming,
+    view=in_order,
     setup=SHARE_AUTHORIZER,
 )
 add_rights(
@@ -120,6 +142,7 @@ add_rights(
         talk.name("g"), "m", 0, subscribed_topic_names=[*both(talk)]
     ),
     prepare=ready,
+    view=in_order,
     setup=SHARE_AUTHORIZER,
 )
 add_rights(
@@ -134,6 +157,7 @@ add_rights(
         include_authorized_operations=True,
     ),
     prepare=sharing,
+    view=in_order,
     setup=SHARE_AUTHORIZER,
 )
 
@@ -302,5 +326,6 @@ add_rights(
         deletions=[{"name": talk.name(each), "mechanism": 1} for each in ("a", "b")],
         upsertions=[],
     ),
+    view=in_order,
     setup=SHARE_AUTHORIZER,
 )
