@@ -87,16 +87,19 @@ class Worker:
         self._thread: OwnThread | None = None
 
     def submit(self, work: Callable[[Job], Any], time_ms: int) -> Job:
-        """Busy; else `work` has been called with the job when the job's future is done."""
+        """Busy; else `work` has been called with the job when the job's future is done. A thread
+        that cannot start is an error of this job alone: the next one tries again."""
         job = Job(work, self._clock, time_ms)
         with self._changed:
             if self._ending or len(self._jobs) >= CONSOLE_JOBS_MAX:
                 raise Busy
+        if self._thread is None or self._thread.dead:
+            thread = OwnThread(self._name, self._loop, self._given_up)
+            thread.start()
+            self._thread = thread
+        with self._changed:
             self._jobs.append(job)
             self._changed.notify()
-        if self._thread is None or self._thread.dead:
-            self._thread = OwnThread(self._name, self._loop, self._given_up)
-            self._thread.start()
         return job
 
     def stop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -57,6 +58,15 @@ def test_there_is_no_thread_before_the_first_job(held: Held) -> None:
     assert held.worker.submit(lambda job: 7, 1_000).future.result(TIMEOUT_S) == 7
     thread = held.worker.thread
     assert thread is not None and thread.name == "kbroker-console"
+
+
+def test_a_thread_that_cannot_start_fails_one_job(held: Held) -> None:
+    refused = RuntimeError("can't start new thread")
+    with mock.patch.object(threading.Thread, "start", side_effect=refused):
+        with pytest.raises(RuntimeError, match="new thread"):
+            held.worker.submit(lambda job: 7, 1_000)
+    assert held.worker.thread is None
+    assert held.worker.submit(lambda job: 8, 1_000).future.result(TIMEOUT_S) == 8
 
 
 def test_of_too_many_jobs_the_last_is_refused(held: Held) -> None:

@@ -415,6 +415,9 @@ ELSEWHERE: Final = {
     "kbroker/metadata/store/zookeeper.py",
     # Of a command.
     "kbroker/backup/files.py",
+    # With a visit, and again with the next one.
+    "kbroker/admin/console_mount.py",
+    "kbroker/console/worker.py",
 }
 STARTED_HERE: Final = {
     "kbroker/coordinator/consumer_group/beside.py",
