@@ -2,9 +2,9 @@
 
 Most keys of Apache Kafka without effect here cost speed or comfort: a start with one logs a
 warning (`broker.py`). A broker that ignored one of these would serve without the segments that are
-in remote storage, let transactions end whose producers count on their two phases, or take
-connections for other principals than the operator's class would: a start with one is refused, and
-so is a change while the broker runs.
+in remote storage, let transactions end whose producers count on their two phases, take connections
+for other principals than the operator's class would, or make topics that a policy forbids: a start
+with one is refused, and so is a change while the broker runs.
 
 Pure functions; any thread.
 """
@@ -49,6 +49,14 @@ ABSENT: Final = (
         "ssl.engine.factory.class",
         ("", "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"), _JAVA,
         "leave it unset; ssl.keystore.location and ssl.truststore.location name PEM files",
+    ),
+    Absent(
+        "create.topic.policy.class.name", ("",), _JAVA,
+        "leave it unset; ACLs on CREATE say who may create topics, and with which names",
+    ),
+    Absent(
+        "alter.config.policy.class.name", ("",), _JAVA,
+        "leave it unset; ACLs on ALTER_CONFIGS say who may change settings",
     ),
 )  # fmt: skip
 

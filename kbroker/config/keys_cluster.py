@@ -39,9 +39,11 @@ KEYS: Final = (
         "Replicas of each partition of a topic whose creator does not say.", low=1, high=32_767,
         supported=True),
     Key("create.topic.policy.class.name", CLASS, None,
-        "A class that may refuse the creation of a topic. Java classes do not run here."),
+        "A class that may refuse the creation of a topic. Java classes do not run here: one is"
+        " refused."),
     Key("alter.config.policy.class.name", CLASS, None,
-        "A class that may refuse a change of configuration. Java classes do not run here."),
+        "A class that may refuse a change of configuration. Java classes do not run here: one is"
+        " refused."),
     Key("config.providers", LIST, (),
         "Names of providers that fetch values, such as passwords, from elsewhere.",
         dynamic=CLUSTER_WIDE),
