@@ -436,7 +436,11 @@ def test_a_client_that_does_not_is_cut_off(short_lived: Secured) -> None:
         time.sleep(2.5)
         assert not link.closed and not link.usable
         deadline_ns = client.cluster.deadline_ns()
-        link.send(ApiKey.METADATA, 4, struct.pack(">i?", 0, False), deadline_ns)
+        asked = (ApiKey.METADATA, 4, struct.pack(">i?", 0, False), deadline_ns)
+        with pytest.raises(KafkaError, match="has ended"):
+            link.send(*asked)
+        link._ends_ns = 0  # as a client that was not notified of it
+        link.send(*asked)
         with pytest.raises(KafkaError, match="closed the connection"):
             link.receive(deadline_ns)
         assert client.metadata().brokers  # by a new connection

@@ -179,7 +179,7 @@ def _forbid(talk: Talk, words: str) -> None:
             "operation": operation,
             "permission_type": 3,
         }
-        for type_, name, operation in acls_of(talk, words)
+        for type_, name, operation, _ in acls_of(talk, words)
     ]
     gone = talk.quietly(build(ApiKey.DELETE_ACLS, 3, filters=filters))
     if any(len(each.matching_acls) != 1 for each in gone.filter_results):
