@@ -39,7 +39,7 @@ def handle(services: Services, call: Call[Request]) -> None:
     hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, names)
     found = answers_of(
         call,
-        names,
+        sorted(names, key=lambda group_id: group_id not in hidden),  # as Kafka: the refused first
         lambda group_id: (
             _nothing(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
             if group_id in hidden
