@@ -12,7 +12,7 @@ from typing import Final
 from tests.parity.book import Case
 
 # Recorded, and compared by name; their tests begin when their APIs are served.
-PENDING: Final[frozenset[str]] = frozenset(("denials", "token_rights"))
+PENDING: Final[frozenset[str]] = frozenset()
 
 
 @cache
