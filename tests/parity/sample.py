@@ -23,7 +23,8 @@ from tests.parity.sides import COORDINATORS
 OF_EACH: Final = 2
 _SETUPS: Final = (DEFAULT_SETUP, COORDINATORS)
 TIMED: Final = frozenset({"group_timers"})
-AUTHORIZED: Final = frozenset({"authorized_acls", "rights"})  # all of them with an authorizer
+# All of them with an authorizer.
+AUTHORIZED: Final = frozenset({"authorized_acls", "denials", "rights", "token_rights"})
 QUOTAS: Final = frozenset({"alter_client_quotas"})  # all of them on a broker of their own
 # All of them on brokers with settings or users of their own.
 SET_UP: Final = frozenset(
