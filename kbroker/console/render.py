@@ -102,10 +102,6 @@ class CellView(NamedTuple):
     long: bool = False
     tag: str = "td"
 
-    @property
-    def end(self) -> str:
-        return self.tag.partition(" ")[0]
-
 
 def as_html(page: Page, frame: Frame, pause: Pause) -> bytes:
     view = {
@@ -203,7 +199,7 @@ def _rows(table: Table, pause: Pause) -> Iterator[list[CellView]]:
 
 def row_view(row: Sequence[Cell], units: Sequence[Unit]) -> list[CellView]:
     """Its first cell is its head, if there are others."""
-    tags = ['th scope="row"'] + ["td"] * (len(units) - 1) if len(units) > 1 else ["td"]
+    tags = ["th"] + ["td"] * (len(units) - 1) if len(units) > 1 else ["td"]
     return [cell_view(*each) for each in zip(row, units, tags, strict=True)]
 
 

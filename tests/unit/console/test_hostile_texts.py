@@ -80,6 +80,11 @@ def test_the_pages_ask_no_other_host() -> None:
     assert all(each.startswith(("/ui/", "#", "data:image/svg+xml,")) for each in loaded if each)
 
 
+def test_heads_of_rows_and_columns_say_so() -> None:
+    scopes = [value for name, value in PLAIN.attributes if name == "scope"]
+    assert len(scopes) == PLAIN.elements.count("th") and set(scopes) == {"row", "col"}
+
+
 def test_there_is_no_script_or_style_in_a_page() -> None:
     page = as_html(page_of("plain"), FRAME, lambda: None)
     assert page.count(b"<script") == 1
