@@ -85,7 +85,17 @@ class Link:
         return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
     def log_in(self, login: ClientLogin, deadline_ns: int) -> None:
-        """Authenticate, also on a link that is in use. KafkaError: the broker refuses."""
+        """Authenticate, also on a link that is in use. KafkaError: the broker refuses, or sends no
+        answer of a login; the link is closed, as one that is half logged in can do nothing."""
+        try:
+            self._log_in(login, deadline_ns)
+        except ProtocolError as error:
+            raise self._broken(f"sent a malformed answer to the login: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _log_in(self, login: ClientLogin, deadline_ns: int) -> None:
         from kbroker.peer.logging_in import again_after_ms, exchange  # not for those who need not
 
         self._again_ns = self._ends_ns = 0  # what is sent here comes through `send`
@@ -110,11 +120,7 @@ class Link:
             return
         if not self._again_ns <= self._clock.monotonic_ns() < self._ends_ns:
             return
-        try:
-            self.log_in(self._login, deadline_ns)
-        except KafkaError:
-            self.close()
-            raise
+        self.log_in(self._login, deadline_ns)
 
     def close(self) -> None:
         self.closed = True

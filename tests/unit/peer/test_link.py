@@ -221,6 +221,19 @@ def test_a_renewal_that_is_refused_closes_the_link() -> None:
         assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED and link.closed
 
 
+def test_a_renewal_whose_answer_is_malformed_closes_the_link() -> None:
+    """A link that is half logged in would be taken for one that is usable."""
+    clock = ManualClock()
+    steps = (frame(VERSIONS_OF_SASL), *log_in(), *log_in(last=authenticated()[:-3]))
+    with server(*steps) as address:
+        link = open_link(address, "test", PATIENCE_MS, clock, ClientLogin("PLAIN", "a", "b"))
+        clock.advance(LIFETIME_MS * 0.9)
+        with pytest.raises(KafkaError, match="malformed answer to the login") as raised:
+            ask(link, clock)
+        assert raised.value.code is ErrorCode.NETWORK_EXCEPTION
+        assert link.closed and not link.usable
+
+
 def test_a_refused_login_is_not_taken_for_a_broker_that_is_away() -> None:
     refused = authenticated(0, ErrorCode.SASL_AUTHENTICATION_FAILED)
     with server(frame(VERSIONS_OF_SASL), *log_in(last=refused)) as address:
