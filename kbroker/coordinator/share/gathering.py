@@ -103,12 +103,16 @@ class Gathering(Generic[K, A]):
             return True
 
     def _ask_one(self, key: K) -> None:
-        came = once(partial(self._came, key))
+        came: Callable[[A], None] | None = None
         try:
+            came = once(partial(self._came, key))
             self._ask(key, came)
         except Exception as error:
             self._failures.note("asking about a share-partition", error)
-            came(self._answers[key])
+            if came is None:  # it was not asked
+                self._came(key, self._answers[key])
+            else:
+                came(self._answers[key])
 
     def _came(self, key: K, answer: A) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.coordinator.share import gathering as module
 from kbroker.coordinator.share.gathering import Gathering
 from kbroker.failures import Failures
 
@@ -107,6 +108,26 @@ def test_a_question_that_raises_is_answered_like_the_others() -> None:
         asked.answer()
     assert asked.done == [{0: "of 0", 1: "failed on 1", 2: "of 2, before", 3: "of 3"}]
     assert failures.count == 2
+
+
+def test_a_question_that_cannot_be_made_is_answered_like_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else those after it are never asked, and what waits for the answers waits for ever."""
+    asked, made = Asked(), list[object]()
+
+    def once(call: Callable[..., object]) -> Callable[..., object]:
+        made.append(call)
+        if len(made) == 2:
+            raise MemoryError
+        return call
+
+    monkeypatch.setattr(module, "once", once)
+    failures = gather(range(3), asked.ask, asked.done.append)
+    while asked.waiting:
+        asked.answer()
+    assert asked.done == [{0: "of 0", 1: "failed on 1", 2: "of 2"}]
+    assert failures.count == 1
 
 
 def test_after_the_time_is_over_nothing_more_is_asked() -> None:
