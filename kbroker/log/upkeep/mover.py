@@ -132,12 +132,12 @@ class LogMover:
         directory = directory_at(path, self._paths, self._logs.usable)
         held = self._held(name)
         with self._lock:
+            if cut is not None and not any(each is cut for each in self.unfinished):
+                return
             if held is None:
                 self._prefer_locked(name, directory)
                 self._settle_cut_locked(name, cut)
                 raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{name} is not here yet")
-            if cut is not None and not any(each is cut for each in self.unfinished):
-                return
             asked = self._asked.get(name)
             if asked is None or asked.directory is not directory:
                 self._ask_locked(name, held, directory)

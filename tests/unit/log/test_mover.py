@@ -11,7 +11,7 @@ import pytest
 from kbroker._log import LocalLog
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.upkeep._moving import SegmentCopy, put_in_place
-from kbroker.log.upkeep.log_move import partition_of_future
+from kbroker.log.upkeep.log_move import Unfinished, partition_of_future
 from kbroker.types import TopicPartition
 from tests.unit.log.two_directories import NAME, SETTINGS, TOPIC_ID, Two, names
 from tests.unit.net.harness import eventually
@@ -168,6 +168,20 @@ def test_a_request_is_later_than_a_move_that_was_cut(two: Two, is_open: bool) ->
     assert two.mover.unfinished == []
     assert two.here() == ["first"]
     assert two.read() == two.values
+
+
+def test_a_log_that_goes_while_its_move_is_to_go_on_begins_where_a_request_has_asked(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is later than the move that was cut."""
+    (first,) = (each for each in two.manager.usable if each.path == two.first)
+    two.mover.unfinished = [cut] = [Unfinished(NAME, first, two.first)]
+    monkeypatch.setattr(two.mover, "_held", lambda name: None)
+    asked = code_of(lambda: two.mover.ask(NAME, str(two.second)))
+    assert asked is ErrorCode.REPLICA_NOT_AVAILABLE and two.mover.unfinished == []
+    two.mover._ask(NAME, str(two.first), cut)
+    preferred = two.mover.preferred(NAME)
+    assert preferred is not None and preferred.path == two.second
 
 
 def test_a_topic_that_is_deleted_meanwhile_leaves_nothing(two: Two) -> None:
