@@ -64,12 +64,18 @@ ABSENT: Final = (
 def check_absent(config: BrokerConfig) -> None:
     """ConfigError names the first such setting, of a listener of its own, too."""
     for name in config.set_names():
-        for absent in ABSENT:
-            if _is_of(name, absent.key) and config[name] not in absent.same:
-                text = str(config[name]).lower() if config[name] is True else config[name]
-                raise ConfigError(
-                    f"{name}={text} ({config.origin(name)}): {absent.why}", absent.fix
-                )
+        error = refusal(name, config[name], config.origin(name))
+        if error is not None:
+            raise error
+
+
+def refusal(name: str, value: Any, origin: str) -> ConfigError | None:
+    """Why this setting alone is refused; None: it asks for nothing that is absent."""
+    for absent in ABSENT:
+        if _is_of(name, absent.key) and value not in absent.same:
+            text = str(value).lower() if value is True else value
+            return ConfigError(f"{name}={text} ({origin}): {absent.why}", absent.fix)
+    return None
 
 
 def _is_of(name: str, key: str) -> bool:

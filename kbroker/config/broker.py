@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kbroker.config.absent_features import check_absent
+from kbroker.config.absent_features import check_absent, refusal
 from kbroker.config.admin_listeners import (
     ADMIN,
     ADMIN_LISTENERS,
@@ -133,7 +133,8 @@ class BrokerConfig:
     ) -> tuple[BrokerConfig, list[ConfigError]]:
         """A copy in which `source` says exactly this, and what of it could not be taken.
 
-        A name without a row in the table is kept, as Apache Kafka keeps it: it has no effect.
+        A name without a row in the table is kept, as Apache Kafka keeps it: it has no effect. What
+        asks for an absent feature (`absent_features.py`) is left out like a value that is none.
         """
         parsed: dict[str, Value] = {}
         errors: list[ConfigError] = []
@@ -143,6 +144,10 @@ class BrokerConfig:
                 value = text if key is None else _parse(key, name, Setting(text, origin))
             except ConfigError as error:
                 errors.append(error)
+                continue
+            # An earlier version may have taken it: by itself it costs none of the others.
+            if (error_of := refusal(name, value, origin)) is not None:
+                errors.append(error_of)
             else:
                 parsed[name] = Value(value, text, origin)
         return BrokerConfig({**self._layers, source: parsed}, self.warnings), errors

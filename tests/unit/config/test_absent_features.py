@@ -51,3 +51,15 @@ def test_a_change_while_it_runs_is_refused_and_a_stored_one_is_left_out() -> Non
     )
     assert config["num.io.threads"] == 9 and config[BUILDER] is None
     assert [error.cause.partition(" ")[0] for error in left_out] == [f"{BUILDER}=com.example.Own"]
+
+
+def test_several_stored_ones_are_left_out_and_the_others_hold() -> None:
+    """An earlier version took them while it ran: no key of a listener is lost for that."""
+    engine = "listener.name.plaintext.ssl.engine.factory.class"
+    refused = {BUILDER: "com.example.Own", engine: "com.example.Own"}
+    held = {"num.io.threads": "9", "listener.name.plaintext.ssl.keystore.location": "/k.pem"}
+    config, left_out = with_overrides(BrokerConfig.load(), {}, {**refused, **held})
+    assert config["num.io.threads"] == 9 and set(held) <= {*config.set_names()}
+    assert not set(refused) & {*config.set_names()}
+    named = [error.cause.partition("=")[0] for error in left_out]
+    assert sorted(named) == sorted(refused)
