@@ -229,10 +229,13 @@ class ShareSessions:
         """All partitions of the session, in the order in which its request is to read them: the one
         that is the first is the last of its next request."""
         with self._lock:
-            some = session.partitions
-            places = list(some)
+            places = list(session.partitions)
             if len(places) > 1:
-                some[places[0]] = some.pop(places[0])
+                # Another dict: who ends the session lists it without the lock, and a place that is
+                # hashed, in Python, lets it.
+                turned = session.partitions.copy()
+                turned[places[0]] = turned.pop(places[0])
+                session.partitions = turned
             return places
 
     def _check_room(

@@ -176,6 +176,23 @@ def test_partitions_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(changed(sessions, other, known(PLACES[:3]), ())) == 3
 
 
+def test_the_order_turns_while_others_list_the_partitions() -> None:
+    """As who ends the session does, on another thread: Python hashes a place, and may switch."""
+    sessions, listed = made(), list[int]()
+
+    class Watched(UUID):
+        def __hash__(self) -> int:
+            listed.append(len(list(session.partitions)))
+            return super().__hash__()
+
+    session = sessions.open("g", "m", "c").session
+    places = [Place(Watched(int=7), index) for index in range(3)]
+    changed(sessions, session, known(places), ())
+    listed.clear()
+    assert sessions.places_of(session) == [*places[1:], places[0]]
+    assert listed and set(listed) == {3}
+
+
 def test_a_refused_request_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one has its epoch, and the same partitions."""
     monkeypatch.setattr(module, "SHARE_SESSION_PARTITIONS_MAX", 2)
