@@ -159,11 +159,14 @@ class ShareSessions:
     def open(
         self, group_id: str, member_id: str, connection: str, change: Change = NO_CHANGE
     ) -> Opened:
-        """Epoch 0. KafkaError: there are too many."""
+        """Epoch 0. KafkaError: there are too many, or the connection is not known (`meet`), or has
+        ended since: a session of it would have no end."""
         key = (group_id, member_id)
         with self._lock:
             replaced, here = self._sessions.get(key), self._connections.get(connection)
-            has = 0 if here is None else len(here.sessions)
+            if here is None:
+                raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+            has = len(here.sessions)
             evicted = None
             is_here = replaced is not None and replaced.connection == connection
             if has >= SHARE_SESSIONS_OF_CONNECTION_MAX and not is_here:
@@ -177,7 +180,6 @@ class ShareSessions:
             if evicted is not None:
                 self._remove(evicted, EVICTED)
             number = self._next_number() if replaced is None else replaced.number
-            here = self._connections.setdefault(connection, _Connection())
             session = ShareSession(group_id, member_id, number, connection)
             self._sessions[key] = self._numbered[number] = session
             has = len(here.sessions)

@@ -80,6 +80,7 @@ class Scene:
     def __init__(self, **how: Any) -> None:
         self.world = World()
         sessions = ShareSessions(lambda: 10)
+        sessions.meet("c")
         self.session = sessions.open("g", "m", "c").session
         self.sessions = sessions
         world = self.world
@@ -317,6 +318,7 @@ def test_a_wake_costs_a_look_at_each_change() -> None:
     calls, endpoints = [HandCall() for _ in range(9)], NoEndpoints()
     for at, call in enumerate(calls):
         of_call: tuple[Any, Any] = call, endpoints
+        scene.sessions.meet(f"c{at}")
         session = scene.sessions.open("g", f"m{at}", f"c{at}").session
         DelayedShareFetch(
             scene.share, of_call[0], session, places, many, of_call[1], 1 << 20

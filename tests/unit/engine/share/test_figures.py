@@ -57,6 +57,7 @@ def test_the_metrics_have_the_counts() -> None:
     assert led.fetch(OWNER, Wanted(9, 9), 1 << 20) is not None
     led.end_session(OWNER)
     sessions = ShareSessions(lambda: 10)
+    assert sessions.meet("c") and sessions.meet("d")
     sessions.open("g", "m", "c", Change({Place(TOPIC, 0): True}))
     sessions.open("g", "m", "d")
     sessions.close_connection("d")

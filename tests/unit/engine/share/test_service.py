@@ -183,3 +183,23 @@ def test_an_evicted_session_ends_whatever_fails_after_that() -> None:
     with pytest.raises(MemoryError):
         scene.open("o", "d")
     assert fetch(led, session.number + 10) == [(0, 2)]
+
+
+def test_a_connection_that_has_ended_meanwhile_begins_no_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was known when a request of it looked."""
+    scene = Scene()
+    scene.share.end_session(scene.open("m", "c"))
+    meet = scene.sessions.meet
+
+    def met(connection: str) -> bool:
+        is_new = meet(connection)
+        scene.ends[connection, False](ErrorCode.NONE)
+        return is_new
+
+    monkeypatch.setattr(scene.sessions, "meet", met)
+    with pytest.raises(KafkaError) as raised:
+        scene.open("m", "c")
+    assert raised.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert len(scene.sessions) == 0

@@ -9,7 +9,15 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica.share import sessions as module
-from kbroker.replica.share.sessions import CLOSES, Change, Place, ShareSession, ShareSessions
+from kbroker.replica.share.sessions import (
+    CLOSES,
+    NO_CHANGE,
+    Change,
+    Opened,
+    Place,
+    ShareSession,
+    ShareSessions,
+)
 
 TOPIC = UUID(int=7)
 PLACES = [Place(TOPIC, index) for index in range(5)]
@@ -31,8 +39,18 @@ def changed(
     return sessions.places_of(session)
 
 
+class Met(ShareSessions):
+    """Each connection is known."""
+
+    def open(
+        self, group_id: str, member_id: str, connection: str, change: Change = NO_CHANGE
+    ) -> Opened:
+        self.meet(connection)
+        return super().open(group_id, member_id, connection, change)
+
+
 def made(sessions_max: int = 3) -> ShareSessions:
-    return ShareSessions(lambda: sessions_max)
+    return Met(lambda: sessions_max)
 
 
 def code_of(sessions: ShareSessions, epoch: int, member: str = "m") -> ErrorCode:
@@ -279,6 +297,19 @@ def test_a_connection_has_so_many_sessions_at_most(monkeypatch: pytest.MonkeyPat
     sessions.open("g", "o", "d")
     with pytest.raises(KafkaError):
         sessions.open("g", "o", "c")  # it would be the third
+
+
+def test_no_session_begins_on_a_connection_that_has_ended() -> None:
+    """A request that found it known comes too late: the session would have no end."""
+    sessions = ShareSessions(lambda: 3)
+    sessions.meet("c")
+    first = sessions.open("g", "m", "c").session
+    sessions.close_connection("c")
+    for member in ("m", "n"):
+        with pytest.raises(KafkaError) as raised:
+            sessions.open("g", member, "c")
+        assert raised.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert not sessions.lives(first) and len(sessions) == 0
 
 
 def test_a_connection_is_new_once() -> None:
