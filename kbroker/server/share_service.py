@@ -142,5 +142,5 @@ class ShareServiceOnDemand:
         sessions = ShareSessions(lambda: self._config()["group.share.max.share.sessions"])
         return ShareService(
             leaders, sessions, self._waiting, self.settings, hot.await_end, call_soon, call_later,
-            figures,
+            figures, self._failures,
         )  # fmt: skip

@@ -86,11 +86,14 @@ class ShareLeaders:
         return found
 
     def end_session(self, session: ShareSession) -> None:
-        """Its records are available to others."""
+        """Its records are available to others, also where one share-partition fails."""
         for place in list(session.partitions):
-            found = self.find(Key(session.group_id, place.topic_id, place.partition))
-            if found is not None:
-                found.end_session(session.number)
+            try:
+                found = self.find(Key(session.group_id, place.topic_id, place.partition))
+                if found is not None:
+                    found.end_session(session.number)
+            except Exception as error:
+                self._parts.failures.note("the end of a session at a share-partition", error)
 
     def end_group(self, group_id: str, is_used: Callable[[], bool]) -> None:
         """It has no session here any more, unless `is_used` says so by now: the next one reads the
@@ -98,7 +101,10 @@ class ShareLeaders:
         with self._lock:
             every = [self._led[key] for key in self._by_group.get(group_id, ())]
         for led in every:
-            led.retire(is_used)
+            try:
+                led.retire(is_used)
+            except Exception as error:  # the others end all the same
+                self._parts.failures.note("the end of a share-partition", error)
 
     def stopped_waiting(self, keys: Iterable[Key]) -> None:
         """A fetch of these has ended: the log is watched for others alone."""

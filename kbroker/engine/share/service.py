@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kbroker.config.share_settings import ShareGroupSettings
     from kbroker.engine.share.figures import ShareFigures
     from kbroker.engine.share.leaders import ShareLeaders
+    from kbroker.failures import Failures
     from kbroker.purgatory.purgatory import Purgatory
     from kbroker.purgatory.timer import CallLater
     from kbroker.replica.share.sessions import Change, ShareSession, ShareSessions
@@ -38,6 +39,7 @@ class ShareService(NamedTuple):
     call_soon: Callable[[Callable[[], object]], None]  # on a handler
     call_later: CallLater
     figures: ShareFigures
+    failures: Failures
 
     def open_session(
         self, group_id: str, member_id: str, request: Any, change: Change
@@ -58,7 +60,7 @@ class ShareService(NamedTuple):
                 self._end_later(connection)
         finally:  # whatever fails here leaves no session without an end
             if opened.replaced is not None:
-                _answer(opened.replaced)
+                self._try("the answer to a fetch that was replaced", _answer, opened.replaced)
             if opened.evicted is not None:
                 self._ended(opened.evicted)
         return opened.session
@@ -68,10 +70,13 @@ class ShareService(NamedTuple):
             self._ended(session)
 
     def _sends_no_more(self, connection: str) -> None:
-        for waiting in self.sessions.sends_no_more(connection):
-            waiting.force_complete()
-        if self.sessions.has_sessions(connection):
-            self._end_later(connection)
+        waiting = self.sessions.sends_no_more(connection)
+        try:
+            if self.sessions.has_sessions(connection):
+                self._end_later(connection)
+        finally:
+            for each in waiting:
+                self._try("the answer to a fetch of a client that left", each.force_complete)
 
     def _end_later(self, connection: str) -> None:
         ends = partial(self._connection_ended, connection)
@@ -82,11 +87,21 @@ class ShareService(NamedTuple):
             self._ended(session)
 
     def _ended(self, session: ShareSession) -> None:
-        self.leaders.end_session(session)
-        _answer(session)
-        is_used = partial(self.sessions.has_group, session.group_id)
+        """The sessions know it no more, so each step is done, whatever fails before."""
+        self._try("the end of a session", self.leaders.end_session, session)
+        self._try("the answer to a fetch of a session that has ended", _answer, session)
+        self._try("the end of a group without sessions", self._end_group, session.group_id)
+
+    def _end_group(self, group_id: str) -> None:
+        is_used = partial(self.sessions.has_group, group_id)
         if not is_used():
-            self.leaders.end_group(session.group_id, is_used)
+            self.leaders.end_group(group_id, is_used)
+
+    def _try(self, what: str, step: Callable[..., object], *of: object) -> None:
+        try:
+            step(*of)
+        except Exception as error:
+            self.failures.note(what, error)
 
 
 def _answer(session: ShareSession) -> None:

@@ -87,6 +87,7 @@ class Scene:
         self.share = ShareService(
             world.leaders, sessions, world.waiting, lambda _: world.settings,
             lambda *how: None, world.soon.append, world.timer.call_later, world.figures,
+            world.failures,
         )  # fmt: skip
         self.call = HandCall(**how)
         self.led = world.ready()

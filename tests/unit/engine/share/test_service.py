@@ -40,7 +40,7 @@ class Scene:
         self.share = ShareService(
             self.world.leaders, self.sessions, self.world.waiting, lambda _: self.world.settings,
             self._await_end, self.world.soon.append, self.world.timer.call_later,
-            self.world.figures,
+            self.world.figures, self.world.failures,
         )  # fmt: skip
 
     def _await_end(self, request: Any, sends_no_more: bool, done: Any) -> None:
@@ -183,6 +183,66 @@ def test_an_evicted_session_ends_whatever_fails_after_that() -> None:
     with pytest.raises(MemoryError):
         scene.open("o", "d")
     assert fetch(led, session.number + 10) == [(0, 2)]
+
+
+def test_sessions_of_a_connection_end_whatever_fails_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sessions know none of them any more: what is not done now is never done."""
+    scene = Scene()
+    scene.world.log.append(3)
+    scene.open("l", "d")  # the group goes on
+    led, one, other = scene.world.ready(), scene.open("m", "c"), scene.open("n", "c")
+    assert fetch(led, other.number) == [(0, 2)]
+    ends = scene.world.leaders.end_session
+
+    def ended(session: Any) -> None:
+        if session is one:
+            raise MemoryError
+        ends(session)
+
+    monkeypatch.setattr(scene.world.leaders, "end_session", ended)
+    scene.ends["c", False](ErrorCode.NONE)
+    assert fetch(led, other.number + 10) == [(0, 2)]
+    assert scene.world.failures.count == 1
+
+
+def test_a_session_ends_at_each_partition_whatever_fails_at_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene, ended = Scene(), list[int]()
+
+    class Led:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def end_session(self, owner: int) -> None:
+            if self.index == 0:
+                raise MemoryError
+            ended.append(self.index)
+
+    monkeypatch.setattr(scene.world.leaders, "find", lambda key: Led(key.partition))
+    change = Change({Place(TOPIC, index): True for index in range(3)})
+    scene.share.end_session(scene.share.open_session("g", "m", Request("c"), change))
+    assert ended == [1, 2]
+    assert scene.world.failures.count == 1
+
+
+def test_an_answer_that_fails_leaves_the_others_and_the_end_of_their_sessions() -> None:
+    class Failing(Waiting):
+        def force_complete(self) -> bool:
+            raise MemoryError
+
+    scene = Scene()
+    first, second = scene.open("m", "c"), scene.open("n", "c")
+    request = Waiting()
+    scene.sessions.wait(first, Failing())
+    scene.sessions.wait(second, request)
+    scene.ends["c", True](ErrorCode.NONE)
+    assert request.ends == 1
+    assert scene.world.failures.count == 1
+    scene.world.pass_ms(SHARE_SESSION_LEFT_MS_MAX)
+    assert not scene.sessions.lives(first) and not scene.sessions.lives(second)
 
 
 def test_a_connection_that_has_ended_meanwhile_begins_no_session(
