@@ -51,8 +51,9 @@ from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._transport cimport transport_close, transport_end, transport_wants
 from kbroker.net._types cimport (
     ACTION_CLOSE, ACTION_OPEN, CAUSE_HANDSHAKE, CAUSE_NO_MEMORY, CAUSE_NOT_TAKEN, CAUSE_STATE,
-    LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD, TRANSPORT_DONE, TRANSPORT_FAILED, Channel,
-    Listener, NewConnection, Processor, Request)
+    LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD, SHAKES_FIRST, SHAKES_SOON,
+    TRANSPORT_ANSWERED, TRANSPORT_DONE, TRANSPORT_FAILED, Channel, Listener, NewConnection,
+    Processor, Request)
 from kbroker.net._unsent cimport (
     unsent_add, unsent_add_queued, unsent_may_read, unsent_remove, unsent_remove_all)
 
@@ -166,6 +167,8 @@ cdef void channel_shake(Channel* channel) noexcept nogil:
         if transport_end(channel):  # else the peer is yet to read why it failed
             channel_close(channel)
     elif status != TRANSPORT_DONE:
+        if status == TRANSPORT_ANSWERED:
+            channel.shakes = SHAKES_FIRST
         transport_wants(channel, status)
     elif _fire(channel, HANDSHAKE_COMPLETE) == 0:
         note_active(channel)
@@ -550,7 +553,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     channel.fd = -1
     if channel_is_opening(channel):
         remove_opening(channel)
-    if channel.shakes:
+    if channel.shakes & SHAKES_SOON:
         remove_shaking(channel)
     quota_release(channel.ip_entry, 0)
     channel.ip_entry = NULL

@@ -9,7 +9,7 @@ from kbroker._state cimport HANDSHAKING
 from kbroker.core._atomics cimport kb_add_i64
 from kbroker.core._list cimport linked_append, linked_insert, linked_remove, list_append
 from kbroker.net._quotas cimport quota_opened
-from kbroker.net._types cimport Channel, Listener, Processor
+from kbroker.net._types cimport SHAKES_FIRST, SHAKES_SOON, Channel, Listener, Processor
 
 
 cdef inline void _move_to_newest(Channel* channel) noexcept nogil:
@@ -60,9 +60,15 @@ cdef inline void remove_opening(Channel* channel) noexcept nogil:
 # Its handshake can go on: it waits for its turn among others (_shaking).
 cdef inline void channel_shake_soon(Channel* channel) noexcept nogil:
     cdef Processor* processor = channel.processor
-    if channel.shakes or channel.closed:
+    cdef int is_first = channel.shakes & SHAKES_FIRST
+    if (channel.shakes & SHAKES_SOON) or channel.closed:
         return
-    channel.shakes = 1
+    channel.shakes = SHAKES_SOON
+    if is_first:
+        linked_insert(&processor.shaking, &processor.shaking_last, channel,
+                      &channel.shaking_before, NULL,
+                      "channels that shake hands: nothing is before the first")
+        return
     linked_append(&processor.shaking, &processor.shaking_last, channel, &channel.shaking_before,
                   "channels that shake hands: nothing is after the last")
 

@@ -7,6 +7,10 @@ round takes a few steps after it has served all other connections and handed the
 long as all else has taken since the last step. So those who are served wait twice as long at most,
 or for one step. A Processor that has nothing else to do polls after each of them.
 
+The step after the transport's answer, the costly one, is before those of others, once. Else, where
+connections come faster than steps are taken, each is the oldest that is not open by then, and is
+closed for a newer one (`close_crowding`) with all that it has cost.
+
 In the Processor's turn, on its thread.
 """
 

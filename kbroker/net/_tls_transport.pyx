@@ -38,8 +38,8 @@ from kbroker.net._openssl cimport (
 from kbroker.net._tls_context cimport TlsContext
 from kbroker.net._tls_socket cimport TlsSocket, tls_socket_bio, tls_socket_prepare
 from kbroker.net._types cimport (
-    PEER_NAME_BYTES_MAX, TRANSPORT_DONE, TRANSPORT_FAILED, TRANSPORT_WANTS_READ,
-    TRANSPORT_WANTS_WRITE, Transport)
+    PEER_NAME_BYTES_MAX, TRANSPORT_ANSWERED, TRANSPORT_DONE, TRANSPORT_FAILED,
+    TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Transport)
 
 cdef extern from "socket_io.h" nogil:
     void kb_addresses(int fd, uint8_t* local, unsigned short* local_port, uint8_t* peer,
@@ -76,6 +76,7 @@ cdef struct Tls:
     void* ssl
     TlsSocket socket
     int64_t handshake_bytes_max
+    int8_t answers                # the client has been sent something of the handshake in this step
     int8_t shaken                 # its handshake is complete
     int8_t failed
     int8_t ended                  # our end has been said
@@ -88,6 +89,8 @@ cdef void _on_message(
     int sent, int version, int content_type, const void* data, size_t length, void* ssl, void* own
 ) noexcept nogil:
     cdef Tls* tls = <Tls*>own
+    if tls != NULL and sent and content_type == CONTENT_HANDSHAKE:
+        tls.answers = 1
     if (tls != NULL and tls.shaken and not sent
             and (content_type == CONTENT_HANDSHAKE or content_type == CONTENT_ALERT)):
         tls.late_messages += 1
@@ -122,6 +125,7 @@ cdef int _handshake(void* own) noexcept nogil:
     cdef Tls* tls = <Tls*>own
     cdef int done
     tls.socket.share = tls.handshake_bytes_max - tls.socket.received
+    tls.answers = 0
     tls.library.clear_error()
     done = tls.library.accept(tls.ssl)
     if done == 1:
@@ -132,6 +136,8 @@ cdef int _handshake(void* own) noexcept nogil:
         _fail(tls, OWN_LONG_HANDSHAKE)
         return TRANSPORT_FAILED
     done = _status(tls, done)
+    if done == TRANSPORT_WANTS_READ and tls.answers:
+        return TRANSPORT_ANSWERED
     return TRANSPORT_FAILED if done == TRANSPORT_DONE else done
 
 

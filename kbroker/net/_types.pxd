@@ -144,6 +144,7 @@ cdef enum TransportStatus:
     TRANSPORT_WANTS_READ = -1
     TRANSPORT_WANTS_WRITE = -2
     TRANSPORT_FAILED = -3
+    TRANSPORT_ANSWERED = -4       # of a handshake: the peer is to answer what was sent to it
 
 
 # The operations of a transport that is not the plain one: net/_transport.pxd. `own` is what `open`
@@ -202,6 +203,11 @@ cdef enum:
     CHANNEL_USES = 3
 
 
+cdef enum:
+    SHAKES_SOON = 1               # among those whose handshake can go on
+    SHAKES_FIRST = 2              # its next step is before those of others; see _shaking
+
+
 cdef struct Channel:
     Channel* next_ready           # in the Processor's ready list
     Channel* older                # least recently active first
@@ -219,7 +225,7 @@ cdef struct Channel:
     int8_t readable               # the socket may hold bytes (edge-triggered)
     int8_t writable               # the last send did not meet EAGAIN
     int8_t ready                  # in the ready list
-    int8_t shakes                 # among those whose handshake can go on
+    int8_t shakes                 # SHAKES_*
     int8_t closing                # no more reads; ends when what is queued has been sent
     int8_t ended                  # the peer sends no more: ends with its last answer
     int8_t closed                 # socket gone; waits for its requests

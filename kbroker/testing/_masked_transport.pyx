@@ -29,7 +29,8 @@ from posix.unistd cimport usleep
 from kbroker.core._atomics cimport kb_add_i64, kb_load_i64, kb_store_i64
 from kbroker.net._listener_transport cimport ListenerTransport
 from kbroker.net._types cimport (
-    TRANSPORT_DONE, TRANSPORT_FAILED, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Transport)
+    TRANSPORT_ANSWERED, TRANSPORT_DONE, TRANSPORT_FAILED, TRANSPORT_WANTS_READ,
+    TRANSPORT_WANTS_WRITE, Transport)
 
 cdef extern from "socket_io.h" nogil:
     ssize_t kb_recv(int fd, void* data, size_t length)
@@ -142,6 +143,7 @@ cdef int _flush(Masked* masked) noexcept nogil:
 cdef int _handshake(void* own) noexcept nogil:
     cdef Masked* masked = <Masked*>own
     cdef int64_t status
+    cdef int answers = masked.step < 2
     kb_add_i64(&masked.options.steps, 1)
     while 0 <= kb_load_i64(&masked.options.held_from) < kb_load_i64(&masked.options.steps):
         usleep(HOLD_US)
@@ -163,6 +165,8 @@ cdef int _handshake(void* own) noexcept nogil:
         masked.step = 2
     while masked.raw_start == masked.raw_end:
         status = _fill(masked)
+        if status == TRANSPORT_WANTS_READ and answers:
+            return TRANSPORT_ANSWERED
         if status <= 0:
             return TRANSPORT_FAILED if status == 0 else <int>status
     masked.mask = masked.raw[masked.raw_start]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +134,32 @@ def test_an_open_connection_is_served_before_handshakes_go_on(make_rig: MakeRig)
     assert served.receive_cold() == (2, b"y")
     assert over.transport.steps_at_receive == before + 1
     assert all(client.socket.recv(4) == b"OLEH" for client in clients)
+
+
+def test_a_handshake_that_was_answered_goes_on_before_others_begin(make_rig: MakeRig) -> None:
+    """Else it is the oldest by then, and closed where too many come, with all that it has cost."""
+    over = Masked(make_rig, connections_max=1000)
+    (first, *others), before = begun(over, 4)
+    first.socket.sendall(b"HELO")
+    assert first.socket.recv(4) == b"OLEH"
+    over.transport.hold(before + 1)
+    try:
+        others[0].socket.sendall(b"HELO")
+        eventually(lambda: over.transport.steps == before + 2)
+        for client in others[1:]:
+            client.socket.sendall(b"HELO")
+            client.all_delivered()
+        first.socket.sendall(bytes([MASK]) + masked(cold_frame(b"x", 1)))
+        first.all_delivered()
+        for steps, answered in ((3, 1), (4, 2)):
+            over.transport.hold(before + steps)
+            eventually(lambda: over.transport.steps == before + steps + 1)  # noqa: B023
+            readable, _, _ = select.select([each.socket for each in others], [], [], 0)
+            assert readable == [each.socket for each in others[:answered]]
+    finally:
+        over.transport.hold(-1)
+    assert first.receive_cold() == (1, b"x")
+    assert all(client.socket.recv(4) == b"OLEH" for client in others)
 
 
 def test_connections_that_end_while_others_shake_hands(make_rig: MakeRig) -> None:
