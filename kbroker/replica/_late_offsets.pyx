@@ -15,8 +15,8 @@ def is_late(Replica replica not None) -> bool:
     return bool(kb_load_int(&replica.partition.last_stable_is_late))
 
 
-def find(Replica replica not None) -> bool:
+def find(Replica replica not None) -> bool | None:
     cdef int moved
     with nogil:
         moved = partition_find_last_stable(replica.partition)
-    return bool(moved)
+    return None if moved < 0 else bool(moved)

@@ -29,9 +29,10 @@ def find_late(
         return
     for replica in list(replicas().values()):
         if is_late(replica) and replica.online:
-            if find(replica):
+            found = find(replica)
+            if found:
                 wake(replica)
-            if is_late(replica):
+            if found is None:
                 lines.write(
                     logging.WARNING, "late",
                     "%s: the disk does not tell where its oldest open transaction begins; committed"
