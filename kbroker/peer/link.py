@@ -16,6 +16,7 @@ Bounds: the response frame. Owner: the thread of its client.
 
 from __future__ import annotations
 
+import select
 import socket
 from collections import deque
 from collections.abc import Mapping
@@ -68,7 +69,23 @@ class Link:
     @property
     def usable(self) -> bool:
         """Whether the next request may be sent here. Responses that are due come in any case."""
-        return not (self.closed or (self._is_over and not self._due))
+        if self.closed:
+            return False
+        return self.is_waiting or not (self._is_over or self._has_ended)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a response is due."""
+        return bool(self._due)
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether the broker has closed the connection while no response was due: it was idle for
+        connections.max.idle.ms, or the broker was restarted. Bytes that no request has asked for
+        are taken for the same; with TLS they are its close_notify."""
+        arrived = select.poll()
+        arrived.register(self._socket, select.POLLIN)
+        return bool(arrived.poll(0))
 
     @property
     def _is_over(self) -> bool:
@@ -246,6 +263,8 @@ def open_link(
     except OSError as error:
         raise network_error(f"cannot connect to {address}: {reason(error)}") from error
     if login is not None and login.tls is not None:
+        left_s = (deadline_ns - clock.monotonic_ns()) / 1e9
+        connected.settimeout(max(left_s, _SHORTEST_WAIT_S))
         connected = _speak_tls(address, connected, login.tls)
     link = Link(address, connected, client_id, clock)
     try:

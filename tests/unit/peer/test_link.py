@@ -189,7 +189,7 @@ def test_another_link_is_opened_after_a_session_has_ended() -> None:
         other = cluster.link(cluster.any_broker())
         assert other is not link and link.closed
         clock.advance(LIFETIME_MS)
-        assert ask(other, clock) == 42 and cluster.link(address) is other
+        assert cluster.link(address) is other and ask(other, clock) == 42
         cluster.close()
 
 
@@ -244,3 +244,25 @@ def test_a_refused_login_is_not_taken_for_a_broker_that_is_away() -> None:
         with pytest.raises(KafkaError) as raised:
             cluster.any_broker()
         assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+# --- connections that the broker closes while nothing is due --------------------------------------
+
+
+@pytest.mark.parametrize("last", [b"", b"\x00\x00"])
+def test_an_idle_connection_that_has_ended_is_not_usable(last: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        link = Link(Address("a", 1), ours, "test", SystemClock())
+        assert link.usable
+        deadline_ns = SystemClock().monotonic_ns() + PATIENCE_MS * NS_PER_MS
+        link.send(ApiKey.METADATA, 4, b"", deadline_ns)
+        theirs.sendall(frame(METADATA_ANSWER)(theirs.recv(1_000)[4:]))
+        assert link.usable  # what has come is due
+        assert link.receive(deadline_ns).int32() == 42
+        assert link.usable
+        if last:
+            theirs.sendall(last)
+        else:
+            theirs.close()
+        assert not link.usable
