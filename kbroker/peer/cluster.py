@@ -17,7 +17,8 @@ from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer import messages
 from kbroker.peer.address import Address, parse_addresses
-from kbroker.peer.link import Link, open_link
+from kbroker.peer.link import Link
+from kbroker.peer.links import Links
 from kbroker.peer.messages import ClusterMetadata
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey, TopicPartition
@@ -67,9 +68,7 @@ class Cluster:
         self.clock: Final = clock
         self.timeout_ms: Final = timeout_ms
         self._bootstrap = parse_addresses(bootstrap)
-        self._client_id = client_id
-        self._login = login
-        self._links: dict[Address, Link] = {}
+        self._links = Links(client_id, timeout_ms, clock, login)
         self._controller_id = -1
         self._leaders: dict[TopicPartition, int] = {}
         self._was_connected = False
@@ -77,9 +76,7 @@ class Cluster:
         self._asleep = threading.Condition()
 
     def close(self) -> None:
-        for link in self._links.values():
-            link.close()
-        self._links.clear()
+        self._links.close()
 
     def deadline_ns(self, timeout_ms: int | None = None) -> int:
         timeout_ms = self.timeout_ms if timeout_ms is None else timeout_ms
@@ -93,13 +90,8 @@ class Cluster:
     # --- one request ---
 
     def link(self, address: Address) -> Link:
-        link = self._links.get(address)
-        if link is None or not link.usable:
-            if link is not None:
-                link.close()
-            link = open_link(address, self._client_id, self.timeout_ms, self.clock, self._login)
-            self._links[address] = link
-        return link
+        """The one that there is, or another one: see `Links.to`."""
+        return self._links.to(address)
 
     def any_broker(self) -> Address:
         """One that answers: known ones first, then the bootstrap list.
@@ -108,7 +100,7 @@ class Cluster:
         """
         candidates = list(dict.fromkeys([*self.brokers.values(), *self._bootstrap]))
         for address in candidates:
-            if address in self._links and self._links[address].usable:
+            if self._links.has(address):
                 return address
         reasons: list[str] = []
         refused: KafkaError | None = None
@@ -279,9 +271,8 @@ class Cluster:
             messages.decode_metadata,
         )
         brokers = {node_id: Address(b.host, b.port) for node_id, b in answer.brokers.items()}
-        for gone in set(self.brokers.values()) - set(brokers.values()) - set(self._bootstrap):
-            if gone in self._links:
-                self._links.pop(gone).close()
+        gone = set(self.brokers.values()) - set(brokers.values()) - set(self._bootstrap)
+        self._links.forget(gone)
         self.brokers = brokers
         self._controller_id = answer.controller_id
         for topic in answer.topics.values():

@@ -56,6 +56,7 @@ class Link:
     def __init__(self, address: Address, connected: socket.socket, client_id: str, clock: Clock):
         self.address = address
         self.closed = False
+        self.was_late = False  # closed since a response did not come in time
         self.versions: dict[int, tuple[int, int]] = {}
         self._socket = connected
         self._client_id = client_id
@@ -229,6 +230,7 @@ class Link:
         self._socket.settimeout(max(left_s, _SHORTEST_WAIT_S))
 
     def _late(self, api_key: ApiKey) -> KafkaError:
+        self.was_late = True
         self.close()
         text = f"{self.address} did not answer {api_key.label} in time"
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)

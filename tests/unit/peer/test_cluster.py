@@ -1,0 +1,167 @@
+"""Several brokers asked at a time: one that hangs, one that is lost, one of another certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer.address import Address
+from kbroker.peer.cluster import Ask, Cluster
+from kbroker.peer.link import network_error
+from kbroker.peer.links import SILENCE_MS
+from kbroker.protocol.wire import Reader
+from kbroker.types import ApiKey
+
+A, B, C = Address("a", 1), Address("b", 1), Address("c", 1)
+TIMEOUT_MS = 5_000
+
+
+class FakeLink:
+    """Its broker sends each request back."""
+
+    def __init__(self, clock: ManualClock, sent: list[bytes], address: Address) -> None:
+        self.address = address
+        self.usable = True
+        self.was_late = False
+        self.is_lost = False
+        self._clock = clock
+        self._sent = sent
+        self._due: list[bytes] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._due)
+
+    def version(self, api_key: ApiKey) -> int:
+        return 0
+
+    def send(self, api_key: ApiKey, version: int, body: bytes, deadline_ns: int) -> None:
+        self._sent.append(body)
+        self._due.append(body)
+
+    def receive(self, deadline_ns: int) -> Reader:
+        body = self._due.pop(0)
+        if self.is_lost:
+            self.close()
+            raise network_error(f"{self.address} closed the connection")
+        if self._clock.monotonic_ns() >= deadline_ns:
+            self.was_late = True
+            self.close()
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.address} did not answer")
+        return Reader(body, flexible=False)
+
+    def close(self) -> None:
+        self.usable = False
+        self._due.clear()
+
+
+class Brokers:
+    """Opens links. A broker of `hung` takes the whole time and fails; `failing` fail at once."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.hung: set[Address] = set()
+        self.failing: dict[Address, Exception] = {}
+        self.tries: list[tuple[Address, int]] = []
+        self.sent: list[bytes] = []
+
+    def open(self, address: Address, client_id: str, timeout_ms: int, *_: Any) -> FakeLink:
+        self.tries.append((address, timeout_ms))
+        if address in self.hung:
+            self.clock.advance(timeout_ms)
+            raise network_error(f"cannot connect to {address}")
+        if address in self.failing:
+            raise self.failing[address]
+        return FakeLink(self.clock, self.sent, address)
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    brokers = Brokers()
+    monkeypatch.setattr("kbroker.peer.links.open_link", brokers.open)
+    return brokers
+
+
+@pytest.fixture
+def cluster(brokers: Brokers) -> Cluster:
+    return Cluster("a:1", client_id="test", timeout_ms=TIMEOUT_MS, clock=brokers.clock)
+
+
+def _number(reader: Reader, version: int) -> int:
+    return reader.int32()
+
+
+def ask(
+    address: Address,
+    number: int,
+    api_key: ApiKey = ApiKey.LIST_GROUPS,
+    decode: Callable[[Reader, int], Any] = _number,
+) -> Ask:
+    return Ask(address, api_key, lambda version: number.to_bytes(4, "big"), decode)
+
+
+def codes(results: Sequence[Any]) -> list[Any]:
+    return [each.code if isinstance(each, KafkaError) else each for each in results]
+
+
+# --- brokers that hang ---
+
+
+def test_a_broker_that_hangs_costs_the_time_of_one_question(
+    brokers: Brokers, cluster: Cluster
+) -> None:
+    brokers.hung = {A}
+    for _ in range(3):
+        (result,) = cluster.ask_all([ask(A, 1)])
+        assert result.message == "cannot connect to a:1"
+    assert brokers.tries == [(A, TIMEOUT_MS)]
+    assert brokers.clock.monotonic_ms() == TIMEOUT_MS
+
+
+def test_a_broker_that_hung_is_tried_for_a_short_time_until_it_answers(
+    brokers: Brokers, cluster: Cluster
+) -> None:
+    brokers.hung = {A}
+    for _ in range(2):
+        cluster.ask_all([ask(A, 1)])
+        brokers.clock.advance(SILENCE_MS)
+    brokers.hung = set()
+    assert cluster.ask_all([ask(A, 2)]) == [2]
+    assert brokers.tries == [(A, TIMEOUT_MS), (A, 1_000), (A, 1_000)]
+    brokers.hung = {A}
+    cluster.link(A).close()
+    cluster.ask_all([ask(A, 3)])
+    assert brokers.tries[3:] == [(A, TIMEOUT_MS)]
+
+
+def test_a_broker_whose_response_was_late_is_tried_for_a_short_time(
+    brokers: Brokers, cluster: Cluster
+) -> None:
+    assert cluster.ask_all([ask(A, 1)]) == [1]
+
+    def late(reader: Reader, version: int) -> int:
+        brokers.clock.advance(TIMEOUT_MS)
+        return reader.int32()
+
+    results = cluster.ask_all([ask(B, 2, decode=late), ask(A, 3)])
+    assert codes(results) == [2, ErrorCode.REQUEST_TIMED_OUT]
+    brokers.failing = {A: network_error("refused")}
+    cluster.ask_all([ask(A, 4)])
+    brokers.failing = {}
+    assert cluster.ask_all([ask(A, 5)]) == [5]
+    assert [timeout_ms for address, timeout_ms in brokers.tries if address == A] == [
+        TIMEOUT_MS, 1_000, TIMEOUT_MS,
+    ]  # fmt: skip
+
+
+def test_a_broker_that_refuses_connections_is_tried_each_time(
+    brokers: Brokers, cluster: Cluster
+) -> None:
+    brokers.failing = {A: network_error("cannot connect: Connection refused")}
+    assert codes(cluster.ask_all([ask(A, 1)])) == [ErrorCode.NETWORK_EXCEPTION]
+    brokers.failing = {}
+    assert cluster.ask_all([ask(A, 2)]) == [2]
