@@ -149,28 +149,55 @@ class Cluster:
 
         Any other error is raised, when nothing is due any more on the links.
         """
-        results: list[Any] = [None] * len(asks)
-        sent: list[tuple[int, Link, int]] = []
-        deadline_ns = self.deadline_ns()
-        for index, ask in enumerate(asks):
-            try:
-                link = self.link(ask.address)
-                version = link.version(ask.api_key)
-                link.send(ask.api_key, version, ask.encode(version), deadline_ns)
-            except KafkaError as error:
-                results[index] = error
-            else:
-                sent.append((index, link, version))
-        for index, link, version in sent:
-            ask = asks[index]
-            try:
-                results[index] = self._decoded(link, ask.api_key, version, ask.decode, deadline_ns)
-            except KafkaError as error:
-                results[index] = error
+        results = self._ask_each(asks)
         for result in results:
             if isinstance(result, KafkaError) and not result.code.retriable:
                 raise result
         return results
+
+    def _ask_each(self, asks: Sequence[Ask]) -> list[Any]:
+        """Results and errors. The time that it takes to open links is not that of the answers: one
+        broker that hangs must not make the others late."""
+        results: list[Any] = [None] * len(asks)
+        addresses = dict.fromkeys(ask.address for ask in asks)
+        links = {address: self._try_link(address) for address in addresses}
+        deadline_ns = self.deadline_ns()
+        sent: list[tuple[int, Link, int]] = []
+        try:
+            for index, ask in enumerate(asks):
+                link = links[ask.address]
+                if isinstance(link, KafkaError):
+                    results[index] = link
+                    continue
+                try:
+                    version = link.version(ask.api_key)
+                    link.send(ask.api_key, version, ask.encode(version), deadline_ns)
+                except KafkaError as error:
+                    results[index] = error
+                else:
+                    sent.append((index, link, version))
+            for index, link, version in sent:
+                ask = asks[index]
+                try:
+                    results[index] = self._decoded(
+                        link, ask.api_key, version, ask.decode, deadline_ns
+                    )
+                except KafkaError as error:
+                    results[index] = error
+        except BaseException:
+            for link in links.values():
+                if not isinstance(link, KafkaError) and link.is_waiting:
+                    # Its answer would be taken for that of a later request.
+                    link.close()
+            raise
+        return results
+
+    def _try_link(self, address: Address) -> Link | KafkaError:
+        """UserError: the certificate of the broker is not accepted."""
+        try:
+            return self.link(address)
+        except KafkaError as error:
+            return error
 
     def _decoded(
         self, link: Link, api_key: ApiKey, version: int, decode: Decode[Result], deadline_ns: int

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.errors import ErrorCode, KafkaError
+from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer.address import Address
 from kbroker.peer.cluster import Ask, Cluster
 from kbroker.peer.link import network_error
@@ -111,6 +111,14 @@ def codes(results: Sequence[Any]) -> list[Any]:
 # --- brokers that hang ---
 
 
+def test_a_broker_that_hangs_does_not_make_the_others_late(
+    brokers: Brokers, cluster: Cluster
+) -> None:
+    brokers.hung = {A}
+    results = cluster.ask_all([ask(A, 1), ask(B, 2), ask(C, 3), ask(B, 4)])
+    assert codes(results) == [ErrorCode.NETWORK_EXCEPTION, 2, 3, 4]
+
+
 def test_a_broker_that_hangs_costs_the_time_of_one_question(
     brokers: Brokers, cluster: Cluster
 ) -> None:
@@ -165,3 +173,26 @@ def test_a_broker_that_refuses_connections_is_tried_each_time(
     assert codes(cluster.ask_all([ask(A, 1)])) == [ErrorCode.NETWORK_EXCEPTION]
     brokers.failing = {}
     assert cluster.ask_all([ask(A, 2)]) == [2]
+
+
+# --- answers that are due when something fails ---
+
+
+def test_a_certificate_that_is_not_accepted_leaves_no_answer_due(
+    brokers: Brokers, cluster: Cluster
+) -> None:
+    brokers.failing = {B: UserError("its certificate has expired")}
+    with pytest.raises(UserError, match="has expired"):
+        cluster.ask_all([ask(A, 1), ask(B, 2)])
+    assert cluster.ask_all([ask(A, 3)]) == [3]
+
+
+def test_an_answer_that_nothing_reads_is_not_taken_for_a_later_one(cluster: Cluster) -> None:
+    def fails(reader: Reader, version: int) -> int:
+        raise ValueError("not the broker's fault")
+
+    kept = cluster.link(A)
+    with pytest.raises(ValueError, match="fault"):
+        cluster.ask_all([ask(A, 1, decode=fails), ask(B, 2)])
+    assert cluster.ask_all([ask(B, 3), ask(A, 4)]) == [3, 4]
+    assert cluster.link(A) is kept
