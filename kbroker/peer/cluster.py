@@ -34,6 +34,23 @@ Decode = Callable[[Reader, int], Result]
 RETRY_BACKOFF_MS: Final = 100
 # A topic that stays unknown this long after auto-creation was asked for will not come.
 _TOPIC_WAIT_MS_MAX: Final = 5_000
+# They change nothing, so they may be sent again.
+_READS: Final = frozenset(
+    {
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.FETCH,
+        ApiKey.LIST_GROUPS,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+    }
+)
 
 
 class HasError(Protocol):
@@ -147,9 +164,21 @@ class Cluster:
     def ask_all(self, asks: Sequence[Ask]) -> list[Any]:
         """Each once, all at the same time; what fails with a retriable error is that error.
 
-        Any other error is raised, when nothing is due any more on the links.
+        Any other error is raised, when nothing is due any more on the links. A request that only
+        reads is sent a second time if it failed on a link that was opened before: the broker may
+        have been restarted, or have closed the connection, since then.
         """
+        kept = {ask.address for ask in asks if self._links.has(ask.address)}
         results = self._ask_each(asks)
+        lost = [
+            index
+            for index, ask in enumerate(asks)
+            if ask.address in kept and ask.api_key in _READS and _is_lost(results[index])
+        ]
+        if lost:
+            again = self._ask_each([asks[index] for index in lost])
+            for index, result in zip(lost, again, strict=True):
+                results[index] = result
         for result in results:
             if isinstance(result, KafkaError) and not result.code.retriable:
                 raise result
@@ -414,3 +443,7 @@ class Cluster:
                 names = ", ".join(str(tp) for tp in left)
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"no leader for {names}")
             self.sleep_ms(RETRY_BACKOFF_MS)
+
+
+def _is_lost(result: Any) -> bool:
+    return isinstance(result, KafkaError) and result.code is ErrorCode.NETWORK_EXCEPTION

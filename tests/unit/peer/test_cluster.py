@@ -196,3 +196,25 @@ def test_an_answer_that_nothing_reads_is_not_taken_for_a_later_one(cluster: Clus
         cluster.ask_all([ask(A, 1, decode=fails), ask(B, 2)])
     assert cluster.ask_all([ask(B, 3), ask(A, 4)]) == [3, 4]
     assert cluster.link(A) is kept
+
+
+# --- links that were opened before ---
+
+
+@pytest.mark.parametrize(
+    ("api_key", "sent"), [(ApiKey.LIST_GROUPS, 2), (ApiKey.PRODUCE, 1), (ApiKey.DELETE_RECORDS, 1)]
+)
+def test_a_read_is_sent_again_after_an_earlier_link_was_lost(
+    brokers: Brokers, cluster: Cluster, api_key: ApiKey, sent: int
+) -> None:
+    kept: Any = cluster.link(A)
+    kept.is_lost = True
+    (result,) = cluster.ask_all([ask(A, 1, api_key)])
+    assert codes([result]) == [1 if sent == 2 else ErrorCode.NETWORK_EXCEPTION]
+    assert len(brokers.sent) == sent
+
+
+def test_a_request_on_a_new_link_is_sent_once(brokers: Brokers, cluster: Cluster) -> None:
+    brokers.failing = {A: network_error("refused")}
+    assert codes(cluster.ask_all([ask(A, 1), ask(B, 2)])) == [ErrorCode.NETWORK_EXCEPTION, 2]
+    assert [address for address, _ in brokers.tries] == [A, B]
