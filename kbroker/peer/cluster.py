@@ -87,7 +87,7 @@ class Cluster:
         self._bootstrap = parse_addresses(bootstrap)
         self._links = Links(client_id, timeout_ms, clock, login)
         self._controller_id = -1
-        self._leaders: dict[TopicPartition, int] = {}
+        self._leaders: dict[str, dict[int, int]] = {}  # by topic and partition
         self._was_connected = False
         self._last_refusal: KafkaError | None = None
         self._asleep = threading.Condition()
@@ -331,9 +331,13 @@ class Cluster:
         self._links.forget(gone)
         self.brokers = brokers
         self._controller_id = answer.controller_id
+        if topics is None:
+            self._leaders.clear()
+        for name in topics or ():
+            self._leaders.pop(name, None)  # it may be deleted
         for topic in answer.topics.values():
-            for partition in topic.partitions:
-                self._leaders[TopicPartition(topic.name, partition.index)] = partition.leader
+            if topic.partitions:
+                self._leaders[topic.name] = {each.index: each.leader for each in topic.partitions}
         return answer
 
     def await_topic(self, name: str, *, auto_create: bool) -> list[int]:
@@ -355,19 +359,23 @@ class Cluster:
         self, asked: Mapping[TopicPartition, Any]
     ) -> dict[Address, list[TopicPartition]]:
         """The partitions grouped by their leader's address; metadata is asked where it is old."""
-        unknown = {tp.topic for tp in asked if self._leaders.get(tp, -1) not in self.brokers}
+        unknown = {tp.topic for tp in asked if self._leader(tp) not in self.brokers}
         if unknown:
             self.metadata(sorted(unknown))
         grouped: dict[Address, list[TopicPartition]] = {}
         for partition in asked:
-            address = self.brokers.get(self._leaders.get(partition, -1))
+            address = self.brokers.get(self._leader(partition))
             if address is not None:
                 grouped.setdefault(address, []).append(partition)
         return grouped
 
+    def _leader(self, partition: TopicPartition) -> int:
+        """-1: not known, or there is none."""
+        return self._leaders.get(partition.topic, {}).get(partition.partition, -1)
+
     def _leader_moved(self, partitions: Sequence[TopicPartition]) -> None:
-        for partition in partitions:
-            self._leaders.pop(partition, None)
+        for topic, partition in partitions:
+            self._leaders.get(topic, {}).pop(partition, None)
 
     def ask_leaders(
         self,

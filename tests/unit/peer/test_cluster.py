@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,14 @@ from kbroker.peer.address import Address
 from kbroker.peer.cluster import Ask, Cluster
 from kbroker.peer.link import network_error
 from kbroker.peer.links import SILENCE_MS
+from kbroker.peer.messages import (
+    BrokerAddress,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from kbroker.protocol.wire import Reader
-from kbroker.types import ApiKey
+from kbroker.types import ApiKey, TopicPartition
 
 A, B, C = Address("a", 1), Address("b", 1), Address("c", 1)
 TIMEOUT_MS = 5_000
@@ -218,3 +225,42 @@ def test_a_request_on_a_new_link_is_sent_once(brokers: Brokers, cluster: Cluster
     brokers.failing = {A: network_error("refused")}
     assert codes(cluster.ask_all([ask(A, 1), ask(B, 2)])) == [ErrorCode.NETWORK_EXCEPTION, 2]
     assert [address for address, _ in brokers.tries] == [A, B]
+
+
+# --- leaders ---
+
+
+def metadata(*topics: str) -> ClusterMetadata:
+    found = {
+        name: TopicMetadata(name, ErrorCode.NONE, None, False, (_partition(0),)) for name in topics
+    }
+    return ClusterMetadata("id", 7, {7: BrokerAddress(7, "a", 1, None)}, found)
+
+
+def _partition(index: int) -> PartitionMetadata:
+    return PartitionMetadata(
+        index=index, error=ErrorCode.NONE, leader=7, leader_epoch=0, replicas=(7,), isr=(7,),
+        offline=(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [None, ["t"]])
+def test_the_leaders_of_a_deleted_topic_are_forgotten(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, asked: list[str] | None
+) -> None:
+    answers = [metadata("t", "u"), metadata("u"), metadata("u")]
+    monkeypatch.setattr(cluster, "anywhere", lambda *_: answers.pop(0))
+    cluster.metadata(None)
+    cluster.metadata(asked)
+
+    def leaders(name: str) -> dict[TopicPartition, Any]:
+        partition = TopicPartition(name, 0)
+        return cluster.ask_leaders(
+            {partition: 1},
+            ApiKey.LIST_OFFSETS,
+            lambda version, share: bytes(4),
+            lambda reader, version: {partition: SimpleNamespace(error=ErrorCode.NONE)},
+        )
+
+    assert leaders("t") == {} and not answers
+    assert leaders("u").keys() == {TopicPartition("u", 0)}
