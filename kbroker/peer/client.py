@@ -239,6 +239,7 @@ class Client:
             ApiKey.DESCRIBE_LOG_DIRS,
             lambda version: config_messages.encode_describe_log_dirs(version, partitions),
             config_messages.decode_describe_log_dirs,
+            of_all=of_all,
         )
         for answer in answers.values():
             if of_all and isinstance(answer, KafkaError):

@@ -17,7 +17,7 @@ from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer import messages
 from kbroker.peer.address import Address, parse_addresses
-from kbroker.peer.link import Link
+from kbroker.peer.link import Link, network_error
 from kbroker.peer.links import Links
 from kbroker.peer.messages import ClusterMetadata
 from kbroker.protocol.wire import ProtocolError, Reader
@@ -161,22 +161,24 @@ class Cluster:
         body = encode(version)
         link.send(api_key, version, body, self.deadline_ns(), expects_response=False)
 
-    def ask_all(self, asks: Sequence[Ask]) -> list[Any]:
+    def ask_all(self, asks: Sequence[Ask], *, of_all: bool = True) -> list[Any]:
         """Each once, all at the same time; what fails with a retriable error is that error.
 
         Any other error is raised, when nothing is due any more on the links. A request that only
         reads is sent a second time if it failed on a link that was opened before: the broker may
         have been restarted, or have closed the connection, since then.
+
+        Not `of_all`: a broker whose certificate is not accepted counts as one that is away.
         """
         kept = {ask.address for ask in asks if self._links.has(ask.address)}
-        results = self._ask_each(asks)
+        results = self._ask_each(asks, of_all=of_all)
         lost = [
             index
             for index, ask in enumerate(asks)
             if ask.address in kept and ask.api_key in _READS and _is_lost(results[index])
         ]
         if lost:
-            again = self._ask_each([asks[index] for index in lost])
+            again = self._ask_each([asks[index] for index in lost], of_all=of_all)
             for index, result in zip(lost, again, strict=True):
                 results[index] = result
         for result in results:
@@ -184,12 +186,12 @@ class Cluster:
                 raise result
         return results
 
-    def _ask_each(self, asks: Sequence[Ask]) -> list[Any]:
+    def _ask_each(self, asks: Sequence[Ask], *, of_all: bool) -> list[Any]:
         """Results and errors. The time that it takes to open links is not that of the answers: one
         broker that hangs must not make the others late."""
         results: list[Any] = [None] * len(asks)
         addresses = dict.fromkeys(ask.address for ask in asks)
-        links = {address: self._try_link(address) for address in addresses}
+        links = {address: self._try_link(address, of_all=of_all) for address in addresses}
         deadline_ns = self.deadline_ns()
         sent: list[tuple[int, Link, int]] = []
         try:
@@ -221,12 +223,16 @@ class Cluster:
             raise
         return results
 
-    def _try_link(self, address: Address) -> Link | KafkaError:
+    def _try_link(self, address: Address, *, of_all: bool) -> Link | KafkaError:
         """UserError: the certificate of the broker is not accepted."""
         try:
             return self.link(address)
         except KafkaError as error:
             return error
+        except UserError as error:
+            if of_all:
+                raise
+            return network_error(error.cause)
 
     def _decoded(
         self, link: Link, api_key: ApiKey, version: int, decode: Decode[Result], deadline_ns: int
@@ -285,13 +291,20 @@ class Cluster:
         return self.retrying(attempt)
 
     def everywhere(
-        self, api_key: ApiKey, encode: Encode, decode: Decode[Result]
+        self,
+        api_key: ApiKey,
+        encode: Encode,
+        decode: Decode[Result],
+        *,
+        of_all: bool = True,
     ) -> dict[int, Result | KafkaError]:
-        """Every broker once, at the same time; one that cannot be asked is its error."""
+        """Every broker once, at the same time; one that cannot be asked is its error. `of_all`: as
+        of `ask_all`."""
         self.metadata([])
         node_ids = sorted(self.brokers)
         answers = self.ask_all(
-            [Ask(self.brokers[node_id], api_key, encode, decode) for node_id in node_ids]
+            [Ask(self.brokers[node_id], api_key, encode, decode) for node_id in node_ids],
+            of_all=of_all,
         )
         return dict(zip(node_ids, answers, strict=True))
 
@@ -304,10 +317,12 @@ class Cluster:
     ) -> list[tuple[int, Result]]:
         """What all brokers list, each with its broker's id; one that still loads is waited for. One
         that is refused with an error of `may_lack` has nothing in the list."""
+        of_all = ErrorCode.NETWORK_EXCEPTION not in may_lack
 
         def attempt() -> list[tuple[int, Result]]:
             listed: list[tuple[int, Result]] = []
-            for node_id, found in self.everywhere(api_key, encode, decode).items():
+            found_at = self.everywhere(api_key, encode, decode, of_all=of_all)
+            for node_id, found in found_at.items():
                 if not isinstance(found, KafkaError):
                     listed += [(node_id, each) for each in found]
                 elif found.code not in may_lack:

@@ -95,7 +95,7 @@ def describe_listed(client: Client, listed: Iterable[Listed]) -> Decoded:
         if kind in _TYPES and node_id in client.cluster.brokers
     ]
     described: Decoded = {}
-    for answer in client.cluster.ask_all(asks):
+    for answer in client.cluster.ask_all(asks, of_all=False):
         if not isinstance(answer, KafkaError):
             described |= answer
     return described

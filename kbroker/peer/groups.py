@@ -161,7 +161,7 @@ class Groups:
         found: dict[str, dict[TopicPartition, Committed]] = {}
         for begin in range(0, len(asked), _IN_FLIGHT_MAX):
             some = asked[begin : begin + _IN_FLIGHT_MAX]
-            answers = self._cluster.ask_all([_ask_offsets(*each) for each in some])
+            answers = self._cluster.ask_all([_ask_offsets(*each) for each in some], of_all=False)
             for (group, _), answer in zip(some, answers, strict=True):
                 if answer is not None and not isinstance(answer, KafkaError):
                     found[group] = answer

@@ -192,6 +192,9 @@ def test_a_certificate_that_is_not_accepted_leaves_no_answer_due(
     with pytest.raises(UserError, match="has expired"):
         cluster.ask_all([ask(A, 1), ask(B, 2)])
     assert cluster.ask_all([ask(A, 3)]) == [3]
+    results = cluster.ask_all([ask(A, 4), ask(B, 5)], of_all=False)
+    assert codes(results) == [4, ErrorCode.NETWORK_EXCEPTION]
+    assert results[1].message == "its certificate has expired"
 
 
 def test_an_answer_that_nothing_reads_is_not_taken_for_a_later_one(cluster: Cluster) -> None:

@@ -33,7 +33,7 @@ class FakeCluster:
         self.tries = 0
 
     def everywhere(
-        self, api_key: ApiKey, encode: Callable[[int], bytes], decode: Callable[..., Any]
+        self, api_key: ApiKey, encode: Callable[[int], bytes], decode: Callable[..., Any], **_: Any
     ) -> Mapping[int, Any]:
         version = {ApiKey.LIST_TRANSACTIONS: 2}.get(api_key, 0)
         found: dict[int, Any] = {}
