@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from kbroker.errors import KafkaError
+from kbroker.errors import KafkaError, UserError
 from kbroker.findings.checks import FAILING, OK, WARNING, Check
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def not_after_s(client: Client) -> dict[int, float]:
     for node_id, address in sorted(client.cluster.brokers.items()):
         try:
             until_s = client.cluster.link(address).certificate_not_after_s()
-        except KafkaError:  # it is a line of its own
+        except (KafkaError, UserError):  # it is a line of its own
             continue
         if until_s is not None:
             found[node_id] = until_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.errors import ErrorCode, KafkaError
+from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.findings.certificates import of_brokers
 from kbroker.findings.checks import FAILING, OK, WARNING, Check, disk
 from kbroker.findings.last_stable import Held, Offsets, held, stable_offsets
@@ -76,6 +76,9 @@ def brokers(client: Client, cluster: ClusterMetadata) -> list[Check]:
         except KafkaError as error:
             fix = "start it, or set its advertised.listeners to an address that clients can reach"
             silent.append(Check(FAILING, "brokers", f"broker {node_id}: {error.message}", fix))
+        except UserError as error:  # its certificate is not accepted
+            seen = f"broker {node_id}: {error.cause}"
+            silent.append(Check(FAILING, "brokers", seen, error.fix))
     if silent:
         return silent
     count = len(cluster.brokers)

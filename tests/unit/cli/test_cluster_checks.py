@@ -11,8 +11,8 @@ import pytest
 
 from kbroker.cli import cluster_checks
 from kbroker.config import BrokerConfig
-from kbroker.errors import ErrorCode, KafkaError
-from kbroker.findings import cluster_health
+from kbroker.errors import ErrorCode, KafkaError, UserError
+from kbroker.findings import certificates, cluster_health
 from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.peer.messages import BrokerAddress, ClusterMetadata, PartitionMetadata, TopicMetadata
 
@@ -188,3 +188,19 @@ def test_findings_from_the_configuration_of_a_cluster() -> None:
 )
 def test_where_others_are_to_reach_it(host: str, verdict: str) -> None:
     assert cluster_checks.among_brokers("PLAINTEXT", host).verdict == verdict
+
+
+def test_a_certificate_that_is_not_accepted_is_a_line_of_its_broker() -> None:
+    client = Client(cluster((1, 2)), {})
+    refused = UserError("b:1: its certificate is not accepted: expired", "see the store")
+
+    def link(node_id: int) -> Any:
+        if node_id == 2:
+            raise refused
+        return SimpleNamespace(certificate_not_after_s=lambda: 5.0)
+
+    client.cluster.link = link
+    assert cluster_health.brokers(client, client.answer) == [
+        Check(FAILING, "brokers", f"broker 2: {refused.cause}", "see the store")
+    ]
+    assert certificates.not_after_s(client) == {1: 5.0}
