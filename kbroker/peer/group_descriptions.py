@@ -117,7 +117,8 @@ def describe_group(groups: Groups, name: str) -> GroupDescription | None:
         if found is None or found.error in _NOT_THERE:
             continue
         if found.error is not ErrorCode.NONE:
-            raise KafkaError(found.error, found.message or f"group '{name}'")
+            why = f"group '{name}'" + (f": {found.message}" if found.message else "")
+            raise KafkaError(found.error, why)
         if kind is not CLASSIC or found.state != DEAD:
             return found
     return None

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.errors import ErrorCode, KafkaError, UserError
+from kbroker.errors import UserError
+from kbroker.peer.group_descriptions import DEAD, SHARE, describe_group
 from kbroker.peer.messages import EARLIEST_TIMESTAMP
 from kbroker.peer.partitions import Chosen, existing, log_ends, log_offsets, still_there
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kbroker.peer.groups import Groups
     from kbroker.types import TopicPartition
 
-_IDLE: Final = ("Empty", "Dead")
+_IDLE: Final = ("Empty", DEAD)
 
 
 class Mode(StrEnum):
@@ -65,11 +66,14 @@ def committed_offsets(groups: Groups, group: str) -> dict[TopicPartition, int]:
 
 
 def check_idle(groups: Groups, group: str) -> None:
-    """UserError: it has members."""
-    described = groups.describe(group)
-    if described.error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-        raise KafkaError(
-            described.error, ": ".join(filter(None, (f"group '{group}'", described.message)))
+    """UserError: it has members, or is a share group, which commits nothing."""
+    described = describe_group(groups, group)
+    if described is None:
+        return
+    if described.kind == SHARE:
+        raise UserError(
+            f"group '{group}' is a share group, which commits no offsets",
+            "kafka-share-groups --reset-offsets moves where it begins",
         )
     if described.members or described.state not in _IDLE:
         raise UserError(
