@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -62,6 +62,8 @@ _WRITE: Final = "admin.console.write"
 # How often the connection of a stream is kept while its next step is waited for.
 _PROLONG_S: Final = 5.0
 _FAULT: Final = Trouble(500, "the page could not be made", "see the broker's log")
+# Done when the visitor has gone.
+Left = asyncio.Future[None]
 
 
 class Broker(Here, Entry, Protocol):
@@ -152,10 +154,11 @@ class Console:
         elif request.method == "POST":
             raise Refused("this page is only read", "ask with GET", 405)
         ask = partial(self._asked, request, found, query, sent)
-        if found.route.kind in (Kind.TAIL, Kind.DOWNLOAD):
-            await self._stream(request, session, found, ask, receive, send)
-            return None
-        return await self._page(request, session, found, ask, receive)
+        with _watched(receive) as left:
+            if found.route.kind in (Kind.TAIL, Kind.DOWNLOAD):
+                await self._stream(request, session, found, ask, left, send)
+                return None
+            return await self._page(request, session, found, ask, left)
 
     async def _page(
         self,
@@ -163,7 +166,7 @@ class Console:
         session: Session | None,
         found: Found,
         ask: Callable[..., Asked],
-        receive: Receive,
+        left: Left,
     ) -> Answer:
         lane = self._lanes[found.route.long]
         frame = self._frame(request, session, found.route)
@@ -176,7 +179,7 @@ class Console:
                 return Answer(page.status, as_json(page, job.pause), JSON)
             return Answer(page.status, render.as_html(page, frame, job.pause))
 
-        answer: Answer = await self._run(lane, work, CONSOLE_PAGE_MS_MAX, request, receive)
+        answer: Answer = await self._run(lane, work, CONSOLE_PAGE_MS_MAX, request, left)
         return answer
 
     async def _stream(
@@ -185,7 +188,7 @@ class Console:
         session: Session | None,
         found: Found,
         ask: Callable[..., Asked],
-        receive: Receive,
+        left: Left,
         send: Send,
     ) -> None:
         if self._streams >= CONSOLE_STREAMS_MAX:
@@ -207,7 +210,7 @@ class Console:
         async def run(work: Callable[[Job], Any]) -> Any:
             if session is not None and session.ended:
                 raise LoginNeeded
-            return await self._run(lane, work, CONSOLE_DOWNLOAD_MS_MAX, request, receive)
+            return await self._run(lane, work, CONSOLE_DOWNLOAD_MS_MAX, request, left)
 
         self._streams += 1
         try:
@@ -238,7 +241,8 @@ class Console:
         if refusal is not None:
             return self._shown(request, session, self._logins.page(request, refusal, sent, 429))
         try:
-            way, login = await self._run(lane, work, CONSOLE_PAGE_MS_MAX, request, receive)
+            with _watched(receive) as left:
+                way, login = await self._run(lane, work, CONSOLE_PAGE_MS_MAX, request, left)
         except KafkaError as error:
             if error.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
                 raise
@@ -254,12 +258,11 @@ class Console:
         work: Callable[[Job], Any],
         time_ms: int,
         request: Request,
-        receive: Receive,
+        left: Left,
     ) -> Any:
         """What the work returns. Raises what it raises; Busy; Gone, and then it is given up."""
         job = lane.worker.submit(work, time_ms)
         made = asyncio.wrap_future(job.future)
-        left = asyncio.ensure_future(_until_gone(receive))
         try:
             while not made.done() and not left.done():
                 await asyncio.wait(
@@ -271,7 +274,6 @@ class Console:
                 raise Gone
             return made.result()
         finally:
-            left.cancel()
             if not made.done():
                 job.leave()
                 made.cancel()
@@ -357,6 +359,17 @@ class Console:
             footer=f"Broker {self._broker.node_id}. Times are in UTC.",
             json_path=json_path,
         )
+
+
+@contextmanager
+def _watched(receive: Receive) -> Iterator[Left]:
+    """One a request, however many steps its answer has: each call of `receive` lets the server read
+    on, and it keeps what it reads after the request."""
+    left = asyncio.ensure_future(_until_gone(receive))
+    try:
+        yield left
+    finally:
+        left.cancel()
 
 
 async def _until_gone(receive: Receive) -> None:

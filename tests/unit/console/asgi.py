@@ -79,6 +79,7 @@ class Harness:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
         self.pages: dict[str, Callable[[Asked], Any]] = {}
         self.kinds: dict[str, Kind] = {}
+        self.receives = 0  # how often the console called `receive`
         self.mount = ConsoleMount(FakeBroker(*settings))
         monkeypatch.setattr(app, "Clients", FakeClients)
         monkeypatch.setattr(app, "find", self._find)
@@ -140,6 +141,7 @@ class Harness:
         left = gone or asyncio.Event()
 
         async def receive() -> dict[str, Any]:
+            self.receives += 1
             if waiting:
                 return waiting.pop()
             await left.wait()

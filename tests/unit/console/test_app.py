@@ -263,6 +263,13 @@ def test_streams_are_bounded_and_end_with_their_visitors(console: Harness) -> No
     assert all(each.status == 200 for each in ended)
 
 
+def test_a_stream_lets_the_server_read_once_however_long_it_is(console: Harness) -> None:
+    """What comes after a request is kept by the server, each time as much as one read brings."""
+    console.page("long", lambda asked: iter([b"{}\n"] * 30), Kind.DOWNLOAD)  # type: ignore
+    assert console.get("/ui/long").body == b"{}\n" * 30
+    assert console.receives <= 2
+
+
 def test_a_download_is_a_file(console: Harness) -> None:
     def download(asked: Asked) -> Iterator[bytes]:
         yield b'{"a": 1}\n'
