@@ -321,6 +321,8 @@ ADMIN_BACKLOG: Final = 64
 ADMIN_CONNECTIONS_MAX: Final = 32
 # Request line and headers together. Longer: 400 and closed.
 ADMIN_HEADER_BYTES_MAX: Final = 16 * 1024
+# Bytes that a client sends after its request, before its answer. More: the connection is aborted.
+ADMIN_AHEAD_BYTES_MAX: Final = 64 * 1024
 # A request has to be complete, and its answer taken, within this. Later: the connection is aborted.
 ADMIN_REQUEST_TIMEOUT_S: Final = 15
 # A connection may idle between two requests: longer than two scrapes lie apart.

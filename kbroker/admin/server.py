@@ -6,8 +6,9 @@ on the control loop. uvicorn comes in through this file alone. It is used as a l
 handlers (the loop's thread is not the main one), no logging set-up, no access log, no lifespan.
 
 Bounds, beside those of limits.py: a connection is aborted when its request is not complete, or its
-answer not taken, in time, and sooner where there are too many. uvicorn itself has a timeout only
-between two requests, so one timer per connection does it all, from its first moment to its last.
+answer not taken, in time, and sooner where there are too many. So is one that sends much more
+before its answer. uvicorn itself has a timeout only between two requests, so one timer per
+connection does it all, from its first moment to its last.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kbroker.admin.app import Backend, Run, make_app
 from kbroker.admin.console_mount import ConsoleMount
 from kbroker.admin.secure_sockets import Context, SecureSockets
 from kbroker.limits import (
+    ADMIN_AHEAD_BYTES_MAX,
     ADMIN_BACKLOG,
     ADMIN_CONNECTIONS_MAX,
     ADMIN_HEADER_BYTES_MAX,
@@ -85,6 +87,9 @@ class BoundedProtocol(H11Protocol):
             self._in_request = True
             self._rearm(ADMIN_REQUEST_TIMEOUT_S)  # for all of it: later bytes do not prolong it
         super().data_received(data)
+        # Bytes after a request are kept until it is answered, and each request lets more be read.
+        if self.is_answering and len(self.conn.trailing_data[0]) > ADMIN_AHEAD_BYTES_MAX:
+            self.transport.abort()
 
     def handle_events(self) -> None:
         super().handle_events()
