@@ -141,3 +141,10 @@ def test_the_policy_lets_nothing_in() -> None:
     assert rules["default-src"] == rules["frame-ancestors"] == rules["base-uri"] == "'none'"
     assert rules["script-src"] == rules["style-src"] == rules["form-action"] == "'self'"
     assert "unsafe" not in policy and "http" not in policy and "*" not in policy
+
+
+def test_browsers_name_the_console_as_the_origin_of_its_own_forms() -> None:
+    """With no-referrer they send `Origin: null`, which is refused where they send no
+    Sec-Fetch-Site: over http at another address than a loopback one (Fetch, 3.2)."""
+    assert dict(HEADERS)["Referrer-Policy"] == "same-origin"
+    assert status(visit("POST", origin="null")) == 403
