@@ -21,6 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kbroker.clock import let_go_of_gil
 from kbroker.console import render, streams
 from kbroker.console.asked import Asked, Here, Refused
 from kbroker.console.document import as_json
@@ -158,7 +159,7 @@ class Console:
             if found.route.kind in (Kind.TAIL, Kind.DOWNLOAD):
                 await self._stream(request, session, found, ask, left, send)
                 return None
-            return await self._page(request, session, found, ask, left)
+            return await self._page(request, session, found, ask, sent, left)
 
     async def _page(
         self,
@@ -166,18 +167,23 @@ class Console:
         session: Session | None,
         found: Found,
         ask: Callable[..., Asked],
+        sent: bool,
         left: Left,
     ) -> Answer:
         lane = self._lanes[found.route.long]
         frame = self._frame(request, session, found.route)
 
         def work(job: Job) -> Answer:
+            if sent and job.is_half_over:
+                raise Refused("nothing was changed: it waited for too long", "send it again", 503)
             client = lane.clients.of(session, is_local=request.is_local)
             page = _function(found.route)(ask(client, job.pause))
-            job.pause()
+            # What was changed is no less so if it took long: the visitor reads that it is done.
+            pause = let_go_of_gil if sent else job.pause
+            pause()
             if request.wants_json:
-                return Answer(page.status, as_json(page, job.pause), JSON)
-            return Answer(page.status, render.as_html(page, frame, job.pause))
+                return Answer(page.status, as_json(page, pause), JSON)
+            return Answer(page.status, render.as_html(page, frame, pause))
 
         answer: Answer = await self._run(lane, work, CONSOLE_PAGE_MS_MAX, request, left)
         return answer

@@ -32,7 +32,7 @@ class Busy(Exception):
 class Job:
     """One piece of work. `pause` on its thread, the rest on any."""
 
-    __slots__ = ("_clock", "_deadline_ns", "_work", "future", "wanted")
+    __slots__ = ("_clock", "_deadline_ns", "_half_ns", "_work", "future", "wanted")
 
     def __init__(self, work: Callable[[Job], Any], clock: Clock, time_ms: int) -> None:
         """`time_ms`: from now on, the wait in the queue included."""
@@ -40,7 +40,9 @@ class Job:
         self.wanted = True
         self._work = work
         self._clock = clock
-        self._deadline_ns = clock.monotonic_ns() + time_ms * NS_PER_MS
+        now_ns = clock.monotonic_ns()
+        self._deadline_ns = now_ns + time_ms * NS_PER_MS
+        self._half_ns = now_ns + time_ms * NS_PER_MS // 2
 
     def leave(self) -> None:
         """The visitor has gone."""
@@ -50,6 +52,10 @@ class Job:
     @property
     def is_late(self) -> bool:
         return self._clock.monotonic_ns() >= self._deadline_ns
+
+    @property
+    def is_half_over(self) -> bool:
+        return self._clock.monotonic_ns() >= self._half_ns
 
     def pause(self) -> None:
         let_go_of_gil()

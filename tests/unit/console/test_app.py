@@ -15,6 +15,7 @@ from kbroker.admin.console_guard import HEADERS
 from kbroker.console.asked import Asked, Refused
 from kbroker.console.page import Cell, Column, Notice, Page, Table, Tone, Unit
 from kbroker.console.routes import Kind
+from kbroker.console.worker import Job
 from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.limits import CONSOLE_BODY_BYTES_MAX, CONSOLE_JOBS_MAX, CONSOLE_STREAMS_MAX
 from tests.unit.console.asgi import PASSWORD, Answer, FakeClients, Harness
@@ -199,6 +200,43 @@ def test_a_form_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "True {&#39;name&#39;: &#39;x y&#39;, &#39;empty&#39;: &#39;&#39;} True" in post.text
     statuses = [each.status for each in (long, kind, fields, elsewhere)]
     assert statuses == [413, 415, 400, 405]
+
+
+def test_a_change_is_said_to_be_done_however_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Harness(monkeypatch, "admin.console.write=true")
+    changed = threading.Event()
+    monkeypatch.setattr(Job, "is_late", property(lambda job: changed.is_set()))
+
+    def long(asked: Asked) -> Page:
+        changed.set()
+        rows = [[Cell(number)] for number in range(500)]
+        return Page("Done", [Table("t", "It is done", [Column("n", "N")], rows)])
+
+    console.page("long", long, Kind.WRITE)
+    form, document, read = console.run(
+        console.ask("/ui/long", "POST", body=b"a=1"),
+        _after(changed, console.ask("/ui/long?format=json", "POST", body=b"a=1")),
+        _after(changed, console.ask("/ui/long")),
+    )
+    assert (form.status, document.status, read.status) == (200, 200, 503)
+    assert "It is done" in form.text
+
+
+async def _after(changed: threading.Event, asking: Any) -> Any:
+    """With time again until the page is made."""
+    changed.clear()
+    return await asking
+
+
+def test_a_form_that_has_waited_for_long_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There might not be time for its answer."""
+    console = Harness(monkeypatch, "admin.console.write=true")
+    monkeypatch.setattr(Job, "is_half_over", property(lambda job: True))
+    console.page("write", write, Kind.WRITE)
+    sent, read = console.run(
+        console.ask("/ui/write", "POST", body=b"a=1"), console.ask("/ui/write")
+    )
+    assert (sent.status, read.status) == (503, 200) and "nothing was changed" in sent.text
 
 
 # --- streams --------------------------------------------------------------------------------------
