@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 from kbroker.admin import console_guard
 from kbroker.admin.console_guard import Visit
 from kbroker.clock import SystemClock
+from kbroker.failures import Failures
 from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class ConsoleMount:
         self._console: Console | None = None
         self._importing: asyncio.Future[Console] | None = None
         self._ending = False
+        self._failures = Failures(_IMPORTS)
 
     @staticmethod
     def has(path: str) -> bool:
@@ -66,12 +68,18 @@ class ConsoleMount:
             return
         try:
             console = await self._imported()
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in _LIBRARIES:
-                raise
-            await _say(send, 503, "the console is not installed", _INSTALL)
+        except Exception as error:
+            await self._without_console(send, error)
             return
         await console(scope, receive, send, is_local=visit.is_local(config))
+
+    async def _without_console(self, send: Send, error: Exception) -> None:
+        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        if missing.partition(".")[0] in _LIBRARIES:
+            await _say(send, 503, "the console is not installed", _INSTALL)
+            return
+        self._failures.note("importing the console", error)
+        await _say(send, 503, "the console could not be imported", "see the broker's log")
 
     async def _imported(self) -> Console:
         if self._console is None:

@@ -424,3 +424,20 @@ def test_without_its_library_the_page_names_the_package_to_install(
         answer.status == 503 and "pip install" in answer.text and "kbroker[console]" in answer.text
     )
     assert answer.header("content-security-policy")
+
+
+def test_an_import_that_fails_is_in_the_log_and_the_next_visit_tries_again(
+    console: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make, tries = console.mount._make, [OSError("no descriptors")]
+
+    def fails_once() -> Any:
+        if tries:
+            raise tries.pop()
+        return make()
+
+    monkeypatch.setattr(console.mount, "_make", fails_once)
+    first, second = console.run(console.ask("/ui/topics"), console.ask("/ui/topics"))
+    assert (first.status, second.status) == (503, 200)
+    assert first.header("content-security-policy") and "descriptors" not in first.text
+    assert "importing the console failed: OSError: no descriptors" in caplog.text
