@@ -17,7 +17,7 @@ from kbroker.cli.page_text import draw_page
 from kbroker.cli.top import View, draw, frames
 from kbroker.cli.top_pages import BY_KEY, PAGES, page_of
 from kbroker.console.page import Page
-from kbroker.console.sections import refusal
+from kbroker.console.sections import any_refusal
 from kbroker.errors import KafkaError, UserError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class _Summary:
             return self.first()
         except (KafkaError, UserError) as error:
             self._frames = self._begin()
-            page = Page("Summary", [refusal("summary", error)])
+            page = Page("Summary", [any_refusal("summary", error)])
             return draw_page(page, self._view.rows, headline(page.title))
 
 

@@ -14,7 +14,7 @@ import click
 
 from kbroker.console.asked import Asked, Refused
 from kbroker.console.page import Notice, Page, Tone
-from kbroker.console.sections import NO_BROKER, refusal
+from kbroker.console.sections import NO_BROKER, any_refusal
 from kbroker.errors import InvariantError, KafkaError, UserError
 from kbroker.findings.pieces import no_pause
 from kbroker.metrics.model import Figures
@@ -69,7 +69,7 @@ def page_of(client: Client, name: str) -> Page:
     try:
         return make(asked)
     except (KafkaError, UserError) as error:
-        return Page(name.capitalize(), [refusal(name, error)], status=503)
+        return Page(name.capitalize(), [any_refusal(name, error)], status=503)
     except Refused as error:
         notice = Notice(Tone.WARN, error.what, error.next_step)
         return Page(name.capitalize(), [notice], status=error.status)

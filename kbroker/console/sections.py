@@ -60,7 +60,15 @@ def rows_of(
 
 
 def refusal(subject: str, error: KafkaError | UserError) -> Notice:
-    """In place of an answer that a broker has refused, or could not give."""
+    """In place of an answer that a broker has refused, or could not give. Raises it where it is the
+    login that is refused: the visitor logs in again, whatever the page is."""
+    if isinstance(error, KafkaError) and error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
+        raise error
+    return any_refusal(subject, error)
+
+
+def any_refusal(subject: str, error: KafkaError | UserError) -> Notice:
+    """For those who do not log in."""
     if isinstance(error, UserError):
         return Notice(Tone.BAD, f"{subject}: {error.cause}", error.fix)
     if error.code in _DENIED:

@@ -156,3 +156,11 @@ def test_a_broker_whose_certificate_is_not_accepted_is_a_notice() -> None:
     client.cluster.link = refuse
     page = overview.make(asked_of(client))
     assert notices(page, Tone.BAD) == ["brokers: host-1:9092: its certificate is not accepted"]
+
+
+def test_a_login_that_is_refused_ends_the_page() -> None:
+    """As that of any other page: the visitor has to log in again."""
+    refused = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED)
+    with pytest.raises(KafkaError) as raised:
+        overview.make(asked_of(FakeClient(refused)))
+    assert raised.value is refused
