@@ -30,19 +30,22 @@ _LOOK_S: Final = 60.0
 
 class Logins:
     def __init__(self, clock: Clock, ended: Callable[[], None]) -> None:
-        """`ended` is called when sessions have ended by time."""
+        """`ended` is called when sessions have ended, by whatever: others have clients of them."""
         self._sessions = Sessions(clock)
         self._tries = Tries(clock)
         self._ended = ended
+        self._said = 0  # of the sessions that have ended, how many it was called for
         self._timer: asyncio.TimerHandle | None = None
 
     def session_of(self, request: Request) -> Session | None:
         session_id = request.cookie(_cookie_of(request))
-        return self._sessions.find(session_id) if session_id else None
+        found = self._sessions.find(session_id) if session_id else None
+        self._say_ended()
+        return found
 
     def end(self, session: Session) -> None:
         self._sessions.end(session)
-        self._ended()
+        self._say_ended()
 
     def try_refused(self, request: Request) -> Notice | None:
         """None: this address may try, and did."""
@@ -59,6 +62,7 @@ class Logins:
         if known is not None:
             self.end(known)
         session_id = self._sessions.begin(login.name, login, address)
+        self._say_ended()  # of another one, if there were too many
         self._look_later()
         return see(_next_of(sent.get("next", "")), [_set_cookie(request, session_id)])
 
@@ -91,14 +95,19 @@ class Logins:
         sections: list[Section] = [form] if notice is None else [notice, form]
         return Page("Log in", sections, status=status)
 
+    def _say_ended(self) -> None:
+        if self._sessions.ended != self._said:
+            self._said = self._sessions.ended
+            self._ended()
+
     def _look_later(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        if self._sessions.end_idle():
-            self._ended()
+        self._sessions.end_idle()
+        self._say_ended()
         if len(self._sessions):
             self._look_later()
 

@@ -50,6 +50,7 @@ class Sessions:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+        self.ended = 0  # how many have ended, by whatever
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -81,19 +82,18 @@ class Sessions:
                 self._end(key)
                 return
 
-    def end_idle(self) -> int:
-        """Of how many the time is over."""
-        now_ms, count = self._clock.monotonic_ms(), 0
+    def end_idle(self) -> None:
+        """Those whose time is over."""
+        now_ms = self._clock.monotonic_ms()
         while self._sessions:
             key, oldest = next(iter(self._sessions.items()))
             if now_ms - oldest.used_ms < CONSOLE_SESSION_IDLE_MS:
                 break
             self._end(key)
-            count += 1
-        return count
 
     def _end(self, key: bytes) -> None:
         self._sessions.pop(key).ended = True
+        self.ended += 1
 
 
 class Tries:

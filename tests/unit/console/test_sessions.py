@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kbroker.clock import ManualClock
+from kbroker.console.login import COOKIE, Logins
+from kbroker.console.request import Answer, Request
 from kbroker.console.sessions import Sessions, Tries
 from kbroker.limits import (
     CONSOLE_ADDRESSES_MAX,
@@ -92,3 +96,34 @@ def test_many_addresses_have_one_bound_together() -> None:
     assert waits[:CONSOLE_ADDRESSES_MAX] == [0] * CONSOLE_ADDRESSES_MAX
     assert sum(each == 0 for each in waits) < CONSOLE_ADDRESSES_MAX + 2 * CONSOLE_LOGINS_MAX
     assert len(tries._known) <= CONSOLE_ADDRESSES_MAX
+
+
+def asked_with(cookie: str = "", peer: str = "127.0.0.1", **headers: str) -> Request:
+    named = {"cookie": cookie, **headers}
+    return Request("GET", "/ui/", {}, named, peer, 9644, False, True, lambda: None)
+
+
+def test_clients_are_closed_of_a_session_that_ended_by_whatever() -> None:
+    clock, closed = ManualClock(), []
+
+    async def through() -> None:
+        logins = Logins(clock, lambda: closed.append(len(logins._sessions)))
+
+        def begin() -> Answer:
+            login = ClientLogin("PLAIN", "anna", "secret")
+            return logins.begin(asked_with(), {}, "127.0.0.1:9092", login)
+
+        for _ in range(CONSOLE_SESSIONS_PER_USER_MAX):
+            answer = begin()
+        assert closed == []
+        begin()  # the oldest of the user ends
+        assert closed == [CONSOLE_SESSIONS_PER_USER_MAX]
+        cookie = dict(answer.headers)["set-cookie"].partition(";")[0]
+        assert cookie.startswith(COOKIE)
+        clock.advance(ms=CONSOLE_SESSION_IDLE_MS)
+        assert logins.session_of(asked_with(cookie)) is None  # all of them end
+        assert closed[1:] == [0]
+        logins._look()
+        assert closed[1:] == [0], "once for those that have ended"
+
+    asyncio.run(through())
