@@ -4,9 +4,11 @@ Place in the flow: the admin port's HTTP side gets one; the console's threads ca
 is imported before the admin port's first connection.
 
 A visitor without a name comes in where every client may: through a listener without SASL. With an
-authorizer, or where all listeners authenticate, visitors log in, through a listener with SASL. If
-an authorizer has none, visitors of this machine have the rights of clients without a name, as they
-have through the listener itself, and others have no way in.
+authorizer, or where all listeners authenticate, visitors log in, through a listener with SASL. So
+do visitors of other machines where one listener authenticates: one that does not may be for brokers
+alone, and they could not come there themselves. If there is no listener to log in, visitors of this
+machine have the rights of clients without a name, as they have through the listener itself, and
+others have no way in.
 """
 
 from __future__ import annotations
@@ -74,7 +76,10 @@ class ConsolePort:
         plain = [name for name in names if config.listeners.protocol_of(name) == "PLAINTEXT"]
         with_sasl = [name for name in config.listeners.names if uses_sasl(config, name)]
         with_tls = [name for name in names if config.listeners.protocol_of(name) == "SSL"]
-        if not config[CLASS] and plain:
+        is_guarded = bool(with_sasl) or any(
+            config.security_of(name).client_auth == "required" for name in with_tls
+        )
+        if not config[CLASS] and plain and (is_local or not is_guarded):
             return Way(self._broker.own_address(plain[0]), (), None)
         for name in with_sasl:
             security = config.security_of(name)
@@ -82,7 +87,7 @@ class ConsolePort:
             if mechanisms and security.client_auth != "required":
                 tls = _visitors_tls(security) if security.uses_tls else None
                 return Way(self._address_of(name), mechanisms, tls)
-        if is_local or not config[CLASS]:
+        if is_local or not (config[CLASS] or is_guarded):
             if plain:
                 return Way(self._broker.own_address(plain[0]), (), None)
             for name in with_tls:
