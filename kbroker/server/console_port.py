@@ -33,11 +33,20 @@ class Answers(Protocol):
     def why(self, question: Question) -> dict[str, Any]: ...
 
 
+class Phase(Protocol):
+    phase: str
+
+    @property
+    def running(self) -> bool: ...
+
+
 class Serving(Protocol):
     """`Broker` is one."""
 
     @property
     def config(self) -> BrokerConfig: ...
+    @property
+    def readiness(self) -> Phase: ...
     @property
     def observation(self) -> Answers: ...
     def own_address(self, listener: str = "") -> str: ...
@@ -59,9 +68,13 @@ class ConsolePort:
         return self._broker.config
 
     def figures(self) -> Figures:
+        """UserError: the broker does not run yet, or no more."""
+        self._require_running()
         return self._broker.figures(every_partition=False)
 
     def why(self, question: Question) -> dict[str, Any]:
+        """UserError as `figures`."""
+        self._require_running()
         return self._broker.observation.why(question)
 
     def way(self, *, is_local: bool) -> Way:
@@ -98,6 +111,12 @@ class ConsolePort:
             "the console has no way into this broker for you",
             f"add a listener with SASL and one of {', '.join(MECHANISMS)}",
         )
+
+    def _require_running(self) -> None:
+        """The admin port is served before other parts are there, and after they have gone."""
+        readiness = self._broker.readiness
+        if not readiness.running:
+            raise UserError(f"this broker is {readiness.phase}", "try again when it runs")
 
     def _address_of(self, listener: str) -> str:
         """Of a listener with TLS that which is in its certificate, if it is advertised."""

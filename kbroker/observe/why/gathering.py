@@ -1,7 +1,8 @@
 """Reads the facts for one question from the running broker.
 
-Place in the flow: the admin thread calls `facts` for each request of `/why`, and no other thread
-ever does. What is read is what is there: the published image, the replicas, the groups, the quotas'
+Place in the flow: the admin thread calls `facts` for a request of `/why`, and the console's thread
+for its page, maybe at the same time: each has a `Gathering` of its own, which changes nothing that
+it reads. What is read is what is there: the published image, the replicas, the groups, the quotas'
 buckets, figures of the Observer. Nothing is counted for it beforehand, but for the moments that
 `impaired.py` notes.
 

@@ -1,7 +1,7 @@
 """A group as its coordinator has it: whether it has members, and which of them a rebalance awaits.
 
 Groups of every kind; the members that are awaited are known of classic and consumer groups. A
-group's lock is held for the copying. The admin thread.
+group's lock is held for the copying. Any thread.
 """
 
 from __future__ import annotations

@@ -96,3 +96,17 @@ def test_with_an_authorizer_visitors_of_elsewhere_log_in_or_stay_out() -> None:
     assert way(inside_and("SASL_PLAINTEXT", SCRAM, ACLS), is_local=True) == ("OUTSIDE", True)
 
 
+@pytest.mark.parametrize("phase", [STARTING, STOPPING])
+def test_figures_and_causes_are_read_while_the_broker_runs(phase: str) -> None:
+    readiness = Readiness([])
+    answers = SimpleNamespace(why=lambda question: {"causes": []})
+    broker: Any = SimpleNamespace(
+        readiness=readiness, observation=answers, figures=lambda *, every_partition: "figures"
+    )
+    asked, question = ConsolePort(broker), Question(About.SLOW)
+    readiness.phase = phase
+    for read in (asked.figures, lambda: asked.why(question)):
+        with pytest.raises(UserError, match=f"this broker is {phase}"):
+            read()
+    readiness.phase = RUNNING
+    assert (asked.figures(), asked.why(question)) == ("figures", {"causes": []})
