@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kbroker.failures import Failures
@@ -54,12 +54,7 @@ class OwnThread(threading.Thread):
 
     def await_end(self) -> bool:
         """After a request to end: False, and a line, if it takes too long; the stop goes on."""
-        if self.ident is None or self is threading.current_thread():
-            return True
-        self.join(THREAD_JOIN_TIMEOUT_MS / 1000)
-        if self.is_alive():
-            logger.error("%s did not end in %d ms", self.name, THREAD_JOIN_TIMEOUT_MS)
-        return not self.is_alive()
+        return await_ends([self])
 
     def run(self) -> None:
         lives = THREAD_LIVES_MAX
@@ -83,3 +78,19 @@ class OwnThread(threading.Thread):
             self._given_up()
         except BaseException as error:
             self.failures.note("its end", error)
+
+
+def await_ends(
+    threads: Iterable[OwnThread], monotonic_ns: Callable[[], int] = time.monotonic_ns
+) -> bool:
+    """As `OwnThread.await_end` for all of them, which have no more time together than one has."""
+    deadline_ns = monotonic_ns() + THREAD_JOIN_TIMEOUT_MS * 1_000_000
+    have_ended = True
+    for each in threads:
+        if each.ident is None or each is threading.current_thread():
+            continue
+        each.join(max(0.0, (deadline_ns - monotonic_ns()) / 1e9))
+        if each.is_alive():
+            logger.error("%s did not end in %d ms", each.name, THREAD_JOIN_TIMEOUT_MS)
+            have_ended = False
+    return have_ended

@@ -39,7 +39,7 @@ from kbroker.limits import (
     TASK_RETRY_MS,
     THREAD_JOIN_TIMEOUT_MS,
 )
-from kbroker.own_thread import OwnThread
+from kbroker.own_thread import OwnThread, await_ends
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -134,8 +134,7 @@ class AdminPort:
         if server is not None:
             console = list(server.threads)
             self._submit(server.stop()).result(THREAD_JOIN_TIMEOUT_MS / 1000)
-            for theirs in console:
-                theirs.await_end()
+            await_ends(console)
         with self._jobs_changed:
             self._jobs_changed.notify()
         os.eventfd_write(self._wake, 1)

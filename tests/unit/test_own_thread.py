@@ -25,7 +25,7 @@ from kbroker.observe.health import Health
 from kbroker.observe.metrics_sampler import Sampler
 from kbroker.observe.metrics_topic import MetricsTopic
 from kbroker.observe.readiness import RUNNING, Readiness
-from kbroker.own_thread import OwnThread
+from kbroker.own_thread import OwnThread, await_ends
 from kbroker.peer.control_loop import ControlLoop, give_back_memory_of_start
 from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.purgatory.purgatory import Purgatory
@@ -340,3 +340,27 @@ def test_a_waiter_for_the_end_is_answered_if_it_does_not_come(
     may_end.set()
     thread.join()
     assert thread.await_end()
+
+
+def test_threads_that_do_not_end_are_awaited_together(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits: list[float] = []
+
+    class Hanging(OwnThread):
+        ident = 1
+
+        def join(self, timeout: float | None = None) -> None:
+            assert timeout is not None
+            waits.append(timeout)
+            clock.advance(ms=round(timeout * 1000))
+
+        def is_alive(self) -> bool:
+            return True
+
+    clock = ManualClock()
+    monkeypatch.setattr(own_thread, "THREAD_JOIN_TIMEOUT_MS", 10_000)
+    threads = [Hanging("a", lambda: None), Hanging("b", lambda: None)]
+    assert not await_ends(threads, clock.monotonic_ns)
+    assert waits == [10, 0]
+    assert caplog.text.count("did not end in 10000 ms") == 2
