@@ -174,9 +174,10 @@ class _Pages:
     async def why(self, request: Request) -> Response:
         # It names principals, clients and rules, which are not for each host that reads metrics.
         local_address = (request.scope.get("server") or ("",))[0]
-        if not is_from_here(local_address, (name for name, _ in request.headers.raw)):
+        version = request.scope.get("http_version", "")
+        if not is_from_here(local_address, version, (name for name, _ in request.headers.raw)):
             return PlainTextResponse(
-                "ask from this machine, at 127.0.0.1 and without a proxy\n",
+                "ask from this machine, at 127.0.0.1, by HTTP/1.1 and without a proxy\n",
                 403,
                 headers=_NO_STORE,
             )

@@ -7,7 +7,7 @@ person follows. What changes something is a POST of the same origin, by `Sec-Fet
 browsers without it, by `Origin`. No token is needed then (Go 1.25 and Datasette do the same).
 
 `Visit.is_local`: the visitor is on this machine. A proxy here that forwards for others is known
-by its headers; a name of `admin.console.hosts` is one that others use.
+by its headers, or by HTTP/1.0; a name of `admin.console.hosts` is one that others use.
 
 Pure. RFC 9110 7.2, RFC 6454 7, W3C Fetch Metadata, CSP level 3.
 """
@@ -55,6 +55,7 @@ class Visit(NamedTuple):
     headers: Mapping[str, str]
     local: str
     peer: str
+    http_version: str
 
     def named(self, hosts: Sequence[str]) -> bool:
         """Whether it asks for one of these names."""
@@ -62,7 +63,7 @@ class Visit(NamedTuple):
 
     def is_local(self, config: BrokerConfig) -> bool:
         return (
-            is_from_here(self.local, (name.encode() for name in self.headers))
+            is_from_here(self.local, self.http_version, (name.encode() for name in self.headers))
             and is_loopback(self.peer)
             and not self.named(config[HOSTS])
         )

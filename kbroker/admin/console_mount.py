@@ -118,7 +118,7 @@ def _visit_of(scope: Scope) -> Visit:
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
     local, peer = (scope.get("server") or ("",))[0], (scope.get("client") or ("",))[0]
-    return Visit(scope["method"], headers, local, peer)
+    return Visit(scope["method"], headers, local, peer, scope.get("http_version", ""))
 
 
 async def _send_guarded(send: Send, message: Message) -> None:

@@ -8,8 +8,10 @@ address, the request must name an address, `localhost` or this machine; a proxy 
 
 Some pages are for clients of this machine only: of connections that came to a loopback address. A
 reverse proxy on the machine connects there, too, for clients of anywhere. It names them in fields
-of the request's head, so a request that has such a field does not come from this machine. A proxy
-that adds none is not noticed.
+of the request's head, so a request that has such a field does not come from this machine. nginx
+adds none unless it is configured to, but then speaks HTTP/1.0, which browsers and tools do not:
+such a request does not come from this machine either. A proxy of HTTP/1.1 that adds no field is not
+noticed.
 
 Pure. RFC 9110 sections 7.2 and 7.6.3, RFC 7239 section 4.
 """
@@ -25,6 +27,7 @@ from typing import Final
 # As proxies write them, in lower case; also each name that begins with x-forwarded-.
 _OF_PROXIES: Final = frozenset((b"forwarded", b"via", b"x-real-ip"))
 _FORWARDED: Final = b"x-forwarded-"
+_OLD_VERSIONS: Final = ("", "0.9", "1.0")
 
 
 def is_allowed(local_address: str, host: str | None) -> bool:
@@ -38,11 +41,13 @@ def is_allowed(local_address: str, host: str | None) -> bool:
     )
 
 
-def is_from_here(local_address: str, header_names: Iterable[bytes]) -> bool:
+def is_from_here(local_address: str, http_version: str, header_names: Iterable[bytes]) -> bool:
     """Whether a client of this machine asks, as far as the request says so; `header_names` in
     lower case."""
-    return is_loopback(local_address) and not any(
-        name in _OF_PROXIES or name.startswith(_FORWARDED) for name in header_names
+    return (
+        is_loopback(local_address)
+        and http_version not in _OLD_VERSIONS
+        and not any(name in _OF_PROXIES or name.startswith(_FORWARDED) for name in header_names)
     )
 
 

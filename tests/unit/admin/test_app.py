@@ -49,13 +49,19 @@ async def at_once(work: Callable[[], Any]) -> Any:
 
 
 async def request(
-    app: Any, path: str, method: str = "GET", server: str = "127.0.0.1", **headers: str
+    app: Any,
+    path: str,
+    method: str = "GET",
+    server: str = "127.0.0.1",
+    version: str = "1.1",
+    **headers: str,
 ) -> Answer:
     path, _, query = path.partition("?")
     sent: list[dict[str, Any]] = []
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(),
-             "headers": raw, "root_path": "", "server": (server, 9644)}  # fmt: skip
+             "headers": raw, "root_path": "", "server": (server, 9644),
+             "http_version": version}  # fmt: skip
 
     async def receive() -> dict[str, Any]:
         raise AssertionError("a body is not read")
@@ -148,6 +154,14 @@ def test_a_proxy_on_the_machine_does_not_make_its_clients_local(field: str) -> N
     assert get(broker, "/why?slow", host="localhost", x_forward="1").status == 200
     # Pages for any client are for those of a proxy, too.
     assert get(broker, "/healthz", host="localhost", **{field.lower(): "192.0.2.7"}).status == 200
+
+
+def test_the_version_of_http_that_proxies_speak_is_not_of_this_machine() -> None:
+    """nginx forwards so, and does not name its client."""
+    broker = FakeBroker()
+    answer = get(broker, "/why?slow", host="localhost", version="1.0")
+    assert answer.status == 403 and "HTTP/1.1" in answer.text and broker.asked == []
+    assert get(broker, "/healthz", host="localhost", version="1.0").status == 200
 
 
 def test_no_question_is_refused_in_one_line() -> None:

@@ -16,10 +16,10 @@ def config(*settings: str) -> BrokerConfig:
 
 def visit(
     method: str = "GET", local: str = HERE, peer: str = HERE, host: str = "localhost:9644",
-    **headers: str,
+    version: str = "1.1", **headers: str,
 ) -> Visit:  # fmt: skip
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Visit(method, {"host": host, **named} if host else named, local, peer)
+    return Visit(method, {"host": host, **named} if host else named, local, peer, version)
 
 
 def status(asked: Visit, *settings: str) -> int:
@@ -63,6 +63,7 @@ def test_names_can_be_added() -> None:
         (visit(x_forwarded_for="10.0.0.8"), 403, 200),
         (visit(forwarded="for=10.0.0.8"), 403, 200),
         (visit(via="1.1 proxy"), 403, 200),
+        (visit(version="1.0"), 403, 200),  # nginx, as it comes
     ],
 )
 def test_others_than_visitors_of_this_machine(asked: Visit, auto: int, true: int) -> None:

@@ -134,7 +134,7 @@ class Harness:
         scope = {
             "type": "http", "method": method, "path": words, "raw_path": words.encode(),
             "query_string": query.encode(), "scheme": "http", "server": ("127.0.0.1", 9644),
-            "client": ("127.0.0.1", 5), "extensions": {},
+            "client": ("127.0.0.1", 5), "extensions": {}, "http_version": "1.1",
             "headers": [(key.encode(), value.encode()) for key, value in named.items() if value],
         }  # fmt: skip
         waiting = [{"type": "http.request", "body": body or b"", "more_body": False}]
