@@ -48,11 +48,11 @@ class Logins:
         self._say_ended()
 
     def try_refused(self, request: Request) -> Notice | None:
-        """None: this address may try, and did."""
-        wait_s = self._tries.wait_s(request.peer)
+        """None: this network may try, and did."""
+        wait_s = self._tries.wait_s(request.network)
         if not wait_s:
             return None
-        return Notice(Tone.WARN, "too many logins from this address", f"try again in {wait_s} s")
+        return Notice(Tone.WARN, "too many logins from your network", f"try again in {wait_s} s")
 
     def begin(
         self, request: Request, sent: Mapping[str, str], address: str, login: ClientLogin

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from kbroker.console.asked import Refused
+from kbroker.console.network import network_of
 from kbroker.limits import CONSOLE_BODY_BYTES_MAX, CONSOLE_FIELDS_MAX
 
 Scope = MutableMapping[str, Any]
@@ -29,14 +30,15 @@ class Gone(Exception):
 
 
 class Request(NamedTuple):
-    """`path` as it was sent. `is_local`: the visitor is on this machine. `prolong`: of an answer
-    that is a stream, has the connection last for as long again as one request may take."""
+    """`path` as it was sent. `network`: where the visitor comes from (network.py). `is_local`: from
+    this machine. `prolong`: of an answer that is a stream, has the connection last for as long
+    again as one request may take."""
 
     method: str
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
-    peer: str
+    network: str
     port: int
     is_secure: bool
     is_local: bool
@@ -69,7 +71,8 @@ def request_of(scope: Scope, *, is_local: bool) -> Request:
     headers[":address"] = f"{path}?{query}" if query else path
     return Request(
         scope["method"], path, first_values(query), headers,
-        peer=(scope.get("client") or ("",))[0], port=(scope.get("server") or ("", 0))[1] or 0,
+        network=network_of((scope.get("client") or ("",))[0], scope["headers"]),
+        port=(scope.get("server") or ("", 0))[1] or 0,
         is_secure=scope.get("scheme") == "https", is_local=is_local,
         prolong=(scope.get("extensions") or {}).get("kbroker.prolong", {}).get("call", _nothing),
     )  # fmt: skip

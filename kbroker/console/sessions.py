@@ -1,8 +1,8 @@
-"""Visitors that have logged in, and how often an address may try.
+"""Visitors that have logged in, and how often a network may try.
 
 A session is found by the hash of its id, so what is kept here opens none. All of it is bounded:
 where there are too many sessions, of a user or of all, the one that was idle for longest ends; of
-too many addresses the oldest is forgotten, and addresses that are not known share one bound then.
+logins, those of a network and those of all have a bound within a minute.
 
 On the control loop alone.
 """
@@ -15,9 +15,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from kbroker.limits import (
-    CONSOLE_ADDRESSES_MAX,
     CONSOLE_LOGIN_PERIOD_MS,
     CONSOLE_LOGINS_MAX,
+    CONSOLE_LOGINS_OF_ALL_MAX,
     CONSOLE_SESSION_IDLE_MS,
     CONSOLE_SESSIONS_MAX,
     CONSOLE_SESSIONS_PER_USER_MAX,
@@ -97,30 +97,34 @@ class Sessions:
 
 
 class Tries:
-    """Logins of each address within a minute."""
+    """Logins of each network within a minute, and of all."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: OrderedDict[str, deque[int]] = OrderedDict()
-        self._forgotten: deque[int] = deque(maxlen=CONSOLE_LOGINS_MAX)
+        self._all: deque[int] = deque(maxlen=CONSOLE_LOGINS_OF_ALL_MAX)
 
-    def wait_s(self, address: str) -> int:
+    def wait_s(self, network: str) -> int:
         """0: it may try, and this was a try; else in so many seconds."""
         now_ms = self._clock.monotonic_ms()
-        tries = self._known.get(address)
-        if tries is None:
-            tries = deque(self._forgotten, maxlen=CONSOLE_LOGINS_MAX)
-            self._known[address] = tries
-            if len(self._known) > CONSOLE_ADDRESSES_MAX:
-                _, oldest = self._known.popitem(last=False)
-                self._forgotten.extend(oldest)
-        if len(tries) == CONSOLE_LOGINS_MAX:
-            left_ms = CONSOLE_LOGIN_PERIOD_MS - (now_ms - tries[0])
-            if left_ms > 0:
-                return -(-left_ms // 1_000)
+        tries: deque[int] = self._known.get(network) or deque(maxlen=CONSOLE_LOGINS_MAX)
+        left_ms = max(_left_ms(tries, now_ms), _left_ms(self._all, now_ms))
+        if left_ms > 0:
+            return -(-left_ms // 1_000)
         tries.append(now_ms)
-        self._known.move_to_end(address)
+        self._all.append(now_ms)
+        self._known[network] = tries
+        self._known.move_to_end(network)
+        if len(self._known) > CONSOLE_LOGINS_OF_ALL_MAX:
+            self._known.popitem(last=False)  # its tries are older than a minute
         return 0
+
+
+def _left_ms(tries: deque[int], now_ms: int) -> int:
+    """Until one more is taken."""
+    if len(tries) < (tries.maxlen or 0):
+        return 0
+    return CONSOLE_LOGIN_PERIOD_MS - (now_ms - tries[0])
 
 
 def _key_of(session_id: str) -> bytes:

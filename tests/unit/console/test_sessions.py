@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kbroker.clock import ManualClock
 from kbroker.console.login import COOKIE, Logins
+from kbroker.console.network import network_of
 from kbroker.console.request import Answer, Request
 from kbroker.console.sessions import Sessions, Tries
 from kbroker.limits import (
-    CONSOLE_ADDRESSES_MAX,
     CONSOLE_LOGIN_PERIOD_MS,
     CONSOLE_LOGINS_MAX,
+    CONSOLE_LOGINS_OF_ALL_MAX,
     CONSOLE_SESSION_IDLE_MS,
     CONSOLE_SESSIONS_MAX,
     CONSOLE_SESSIONS_PER_USER_MAX,
@@ -89,18 +92,50 @@ def test_an_address_may_try_five_times_a_minute() -> None:
     assert tries.wait_s("10.0.0.1") == 0
 
 
-def test_many_addresses_have_one_bound_together() -> None:
-    """Those that come after the ones that are known inherit what was forgotten."""
-    tries = Tries(ManualClock())
-    waits = [tries.wait_s(f"10.0.{n >> 8}.{n & 255}") for n in range(2 * CONSOLE_ADDRESSES_MAX)]
-    assert waits[:CONSOLE_ADDRESSES_MAX] == [0] * CONSOLE_ADDRESSES_MAX
-    assert sum(each == 0 for each in waits) < CONSOLE_ADDRESSES_MAX + 2 * CONSOLE_LOGINS_MAX
-    assert len(tries._known) <= CONSOLE_ADDRESSES_MAX
+def test_all_networks_have_one_bound_together() -> None:
+    clock = ManualClock()
+    tries = Tries(clock)
+    waits = [tries.wait_s(f"10.0.{n >> 8}.{n & 255}") for n in range(2 * CONSOLE_LOGINS_OF_ALL_MAX)]
+    assert waits[:CONSOLE_LOGINS_OF_ALL_MAX] == [0] * CONSOLE_LOGINS_OF_ALL_MAX
+    assert set(waits[CONSOLE_LOGINS_OF_ALL_MAX:]) == {CONSOLE_LOGIN_PERIOD_MS // 1_000}
+    clock.advance(ms=CONSOLE_LOGIN_PERIOD_MS)
+    assert [tries.wait_s(f"10.1.0.{n}") for n in range(9)] == [0] * 9
+    assert len(tries._known) <= CONSOLE_LOGINS_OF_ALL_MAX
 
 
-def asked_with(cookie: str = "", peer: str = "127.0.0.1", **headers: str) -> Request:
-    named = {"cookie": cookie, **headers}
-    return Request("GET", "/ui/", {}, named, peer, 9644, False, True, lambda: None)
+@pytest.mark.parametrize(
+    ("peer", "headers", "network"),
+    [
+        ("10.0.0.1", {}, "10.0.0.1"),
+        ("10.0.0.1", {"X-Forwarded-For": "192.0.2.1"}, "10.0.0.1"),  # anyone may say so
+        ("::ffff:10.0.0.1", {}, "10.0.0.1"),
+        ("2001:db8::1:2:3:4", {}, "2001:db8::/64"),
+        ("2001:db8:0:1::5%a", {}, "2001:db8:0:1::/64"),
+        ("127.0.0.1", {}, "127.0.0.1"),
+        ("127.0.0.1", {"X-Forwarded-For": "192.0.2.9, 192.0.2.1"}, "192.0.2.1"),
+        ("127.0.0.1", {"x-forwarded-for": "192.0.2.9:4711"}, "192.0.2.9"),
+        ("127.0.0.1", {"X-Forwarded-For": "unknown"}, "127.0.0.1"),
+        ("127.0.0.1", {"X-Forwarded-For": "\xff,"}, "127.0.0.1"),
+        ("::1", {"Forwarded": "for=192.0.2.9, by=_a;For=192.0.2.1"}, "192.0.2.1"),
+        ("::1", {"Forwarded": 'for="[2001:db8::7]:80";proto=https'}, "2001:db8::/64"),
+        ("::1", {"Forwarded": "for=_hidden"}, "::/64"),
+        ("", {}, ""),
+    ],
+)
+def test_the_network_of_a_visitor(peer: str, headers: dict[str, str], network: str) -> None:
+    sent = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    assert network_of(peer, sent) == network
+
+
+def test_a_proxy_that_adds_a_line_of_its_own_has_the_last_word() -> None:
+    sent = [(b"x-forwarded-for", b"192.0.2.9"), (b"X-Forwarded-For", b"192.0.2.1")]
+    assert network_of("127.0.0.1", sent) == "192.0.2.1"
+
+
+def asked_with(cookie: str = "") -> Request:
+    return Request(
+        "GET", "/ui/", {}, {"cookie": cookie}, "127.0.0.1", 9644, False, True, lambda: None
+    )  # fmt: skip
 
 
 def test_clients_are_closed_of_a_session_that_ended_by_whatever() -> None:

@@ -1,0 +1,59 @@
+"""The network that a visitor comes from, as far as the bound of logins goes.
+
+That of the connection. A proxy on this machine connects from a loopback address for all of its
+visitors: then that of the last address which it names, since what is before it may be what the
+visitor itself has sent. Of IPv6 its first 64 bits: the rest is a visitor's to choose.
+
+Pure. RFC 7239 section 4, RFC 4291 section 2.5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+_FORWARDED_FOR: Final = b"x-forwarded-for"
+_FORWARDED: Final = b"forwarded"
+_PREFIX_BITS: Final = 64
+
+Address = IPv4Address | IPv6Address
+
+
+def network_of(peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """`headers` as they were sent, in their order. Other texts are returned unchanged."""
+    found = _address(peer)
+    if found is None:
+        return peer
+    if found.is_loopback:
+        found = _named(headers) or found
+    if isinstance(found, IPv4Address):
+        return str(found)
+    return str(IPv6Network((int(found), _PREFIX_BITS), strict=False))
+
+
+def _named(headers: Iterable[tuple[bytes, bytes]]) -> Address | None:
+    last: dict[bytes, str] = {}
+    for name, value in headers:
+        last[name.lower()] = value.decode("latin-1").rpartition(",")[2]
+    if _FORWARDED_FOR in last:
+        return _address(last[_FORWARDED_FOR])
+    for pair in last.get(_FORWARDED, "").split(";"):
+        key, _, value = pair.strip().partition("=")
+        if key.lower() == "for":
+            return _address(value.strip('"'))
+    return None
+
+
+def _address(text: str) -> Address | None:
+    """An IPv4 or IPv6 address, maybe with a port."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
