@@ -28,13 +28,16 @@ _NAMED_MAX: Final = 3
 
 
 class Cause(NamedTuple):
-    """`kind` is for programs. `since_ms` None: not known."""
+    """`kind` is for programs. `since_ms` None: not known. `topics` and `transactional_ids`: those
+    that the texts name, so that a reader with fewer rights can leave the cause out."""
 
     kind: str
     what: str
     next_step: str
     since_ms: int | None = None
     evidence: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    transactional_ids: tuple[str, ...] = ()
 
 
 Look = Callable[[Facts], Iterator[Cause]]
@@ -53,6 +56,7 @@ def causes_in(facts: Facts) -> tuple[Cause, ...]:
 def _denied(facts: Facts) -> Iterator[Cause]:
     for each in facts.denials:
         right = f"{each.operation} {printable(each.resource)}"
+        kind, _, name = each.resource.partition(":")
         yield Cause(
             "denied",
             f"{printable(each.principal)} from {printable(each.host)} "
@@ -60,6 +64,7 @@ def _denied(facts: Facts) -> Iterator[Cause]:
             f"kbroker acl explain {printable(each.principal)} {right} names the rule; "
             "kbroker acl add allows it",
             evidence=(f"rule: {printable(each.rule)}",),
+            topics=(name,) if kind == "topic" else (),
         )
 
 
@@ -133,7 +138,12 @@ def _no_topic(facts: Facts) -> Iterator[Cause]:
         named = [printable(name) for name in facts.missing]
         hint = "; a client that writes to it creates it" if facts.topics_are_created else ""
         what = f"there is no topic {_some(named, 'topic')}"
-        yield Cause("no-topic", what, f"kbroker topic create {named[0]}{hint}")
+        yield Cause(
+            "no-topic",
+            what,
+            f"kbroker topic create {named[0]}{hint}",
+            topics=facts.missing[:_NAMED_MAX],
+        )
 
 
 def _no_partition(facts: Facts) -> Iterator[Cause]:
@@ -190,6 +200,7 @@ def _of_partitions(
         next_step,
         min(known) if len(known) == len(some) else None,
         tuple(map(_replicas_of, some[:_NAMED_MAX])),
+        _topics([each.name for each in some]),
     )
 
 
@@ -234,13 +245,16 @@ def _log_unusable(facts: Facts) -> Iterator[Cause]:
     if lost:
         names = _some([str(each.name) for each in lost], "log")
         what = f"broker {facts.node_id} leads, and cannot use {names}"
-        yield Cause("log-unusable", what, "see the broker's log; kill -HUP tries them again")
+        step = "see the broker's log; kill -HUP tries them again"
+        yield Cause("log-unusable", what, step, topics=_topics([each.name for each in lost]))
 
 
 def _disk_hangs(facts: Facts) -> Iterator[Cause]:
     if facts.writes:
         longest = max(each.ms for each in facts.writes)
         places = sorted({printable(each.directory) for each in facts.writes})
+        # The topic with the group's records is the same one in each cluster.
+        own = None if facts.group is None else facts.group.records
         yield Cause(
             "disk-hangs",
             f"writes have not ended after up to {longest / 1000:.0f} s: "
@@ -248,6 +262,7 @@ def _disk_hangs(facts: Facts) -> Iterator[Cause]:
             f"in {_some(places, 'directory')}",
             "look at the disk: dmesg, iostat; restart the broker without it, or mend it",
             facts.now_ms - longest,
+            topics=_topics([each.name for each in facts.writes[:_NAMED_MAX] if each.name != own]),
         )
 
 
@@ -287,6 +302,7 @@ def _out_of_range(facts: Facts) -> Iterator[Cause]:
             f"{name}: committed {committed}, the log has {log.start} to {log.end}"
             for name, committed, log in lost[:_NAMED_MAX]
         ),
+        topics=_topics([name for name, _, _ in lost]),
     )
 
 
@@ -313,6 +329,8 @@ def _held(facts: Facts) -> Iterator[Cause]:
             (waiting, f"held as well: {counted(more, 'more partition')}")
             if more > 0
             else (waiting,),
+            (name.topic,),
+            () if holder.transactional_id is None else (holder.transactional_id,),
         )
 
 
@@ -438,6 +456,11 @@ def _some(names: Sequence[str], noun: str) -> str:
     named = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
     return named if more <= 0 else f"{named} and {counted(more, f'more {noun}')}"
+
+
+def _topics(names: Sequence[TopicPartition]) -> tuple[str, ...]:
+    """Of those that `_some` names."""
+    return tuple(sorted({each.topic for each in names[:_NAMED_MAX]}))
 
 
 def counted(count: int, noun: str) -> str:

@@ -176,6 +176,18 @@ def test_a_cause_alone_has_words_and_a_next_step(each: Break) -> None:
     assert NOTHING not in text
 
 
+@pytest.mark.parametrize("each", BREAKS, ids=lambda each: each.kind)
+def test_a_cause_lists_the_names_in_its_words(each: Break) -> None:
+    """So a reader with fewer rights can leave it out; the subject's own name is the reader's."""
+    about = next(about for about in About if LETTERS[about] in each.subjects)
+    (cause,) = causes_in(each.change(healthy(about, random.Random(0))))
+    words = " ".join((cause.what, cause.next_step, *cause.evidence))
+    named = [topic for topic in ("orders", "gone") if topic in words]
+    if cause.kind != "too-large":
+        assert list(cause.topics) == named
+    assert list(cause.transactional_ids) == [name for name in ("tx",) if f"'{name}'" in words]
+
+
 @pytest.mark.parametrize("about", About)
 def test_nothing_is_wrong(about: About) -> None:
     first, *_ = lines(document(Question(about, "orders"), healthy(about, random.Random(0))))
