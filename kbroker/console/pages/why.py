@@ -1,12 +1,13 @@
 """Why a group, topic or partition is in trouble, or this broker slow: the answer of `/why`, drawn.
 
-The answer names principals, clients, transactional ids and rules, so it is for visitors who may
-describe the cluster; and of a topic or group, for those who may describe that one.
+The answer names principals, clients and rules, so it is for visitors who may describe the cluster;
+and of a topic or group, for those who may describe that one. A cause that names other topics, or
+transactional ids, is left out for those who may not describe these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from kbroker.console.asked import Asked
@@ -24,16 +25,20 @@ from kbroker.console.page import (
     to,
 )
 from kbroker.console.sections import operations_of
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.observe.why.answer import NOTHING
+from kbroker.observe.why.causes import counted
 from kbroker.observe.why.facts import About, Question
 from kbroker.observe.why.question import BATCH_BYTES, CLIENT_ID, HOST, PRINCIPAL, parse
 from kbroker.peer.groups import Groups
+from kbroker.peer.transactions import Transactions
 from kbroker.security.rights import Operation
 
 _SUBJECTS: Final = tuple(each.value for each in About)
 _BESIDE: Final = (PRINCIPAL, HOST, CLIENT_ID, BATCH_BYTES)
 _THROTTLED: Final = "throttled"
+_AUTHORIZER: Final = "authorizer.class.name"
+_NEEDED: Final = "they need Describe on the topics and transactional ids"
 _DENIED: Final = 403
 _WRONG: Final = 400
 
@@ -55,8 +60,13 @@ def make(asked: Asked) -> Page:
         notice = Notice(Tone.WARN, what, "it needs Describe on it")
         return _page([notice, *_forms(query)], _DENIED)
     answer = asked.here.why(question)
+    every = answer["causes"]
+    asked.pause()
+    causes = _that_may_be_seen(asked, every)
+    hidden = len(every) - len(causes)
     may_see_quotas = Operation.DESCRIBE_CONFIGS in operations
-    return _page([*_answer(answer, may_see_quotas=may_see_quotas), *_forms(query)])
+    sections = _answer(answer | {"causes": causes}, hidden, may_see_quotas=may_see_quotas)
+    return _page([*sections, *_forms(query)])
 
 
 def _page(sections: Sequence[Section], status: int = 200) -> Page:
@@ -84,18 +94,63 @@ def _may_describe(asked: Asked, question: Question) -> bool:
     return topic is None or topic.error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+def _that_may_be_seen(
+    asked: Asked, causes: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """Those that name only what the visitor may describe; all where nothing is protected."""
+    if not asked.here.config[_AUTHORIZER]:
+        return causes
+    topics = _described_topics(asked, {name for each in causes for name in each["topics"]})
+    asked.pause()
+    ids = _described_ids(asked, {name for each in causes for name in each["transactional_ids"]})
+    return [
+        each
+        for each in causes
+        if topics >= set(each["topics"]) and ids >= set(each["transactional_ids"])
+    ]
+
+
+def _described_topics(asked: Asked, names: Set[str]) -> Set[str]:
+    """A visitor without the right is refused a topic that is not there, too."""
+    if not names:
+        return names
+    found = asked.client.metadata(sorted(names)).topics
+    return {
+        name
+        for name in names & found.keys()
+        if found[name].error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    }
+
+
+def _described_ids(asked: Asked, names: Set[str]) -> Set[str]:
+    """None of them while a coordinator gives no answer."""
+    if not names:
+        return names
+    try:
+        found = Transactions(asked.client).describe(sorted(names))
+    except (KafkaError, UserError):
+        return set()
+    refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return {name for name, each in found.items() if each.transaction.error is not refusal}
+
+
 # --- the answer -----------------------------------------------------------------------------------
 
 
-def _answer(answer: Mapping[str, Any], *, may_see_quotas: bool) -> Iterator[Section]:
+def _answer(answer: Mapping[str, Any], hidden: int, *, may_see_quotas: bool) -> Iterator[Section]:
+    """`hidden`: causes that are left out."""
     causes = [each for each in answer["causes"] if may_see_quotas or each["kind"] != _THROTTLED]
     if causes:
         first = causes[0]
         yield Notice(Tone.BAD, first["what"], first["next_step"])
         yield _causes(causes)
+    elif hidden:
+        yield Notice(Tone.WARN, "there are causes that you may not see", _NEEDED)
     else:
         yield Notice(Tone.GOOD, NOTHING)
     not_seen = list(answer["not_seen"])
+    if hidden:
+        not_seen.append(f"{counted(hidden, 'cause')} with names that you may not see: {_NEEDED}")
     if not may_see_quotas:
         not_seen.append("quotas: they need DescribeConfigs on the cluster")
     yield _lines("seen", "Seen", answer["seen"])

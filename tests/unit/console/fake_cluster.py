@@ -108,6 +108,7 @@ class FakeHere:
         self._samples = samples
         self._why = why
         self.questions: list[Any] = []
+        self.config: dict[str, Any] = {"authorizer.class.name": ""}
 
     def figures(self) -> Figures:
         assert self._samples is not None, "the visitor has no right to figures"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,8 @@ from kbroker.console.page import Tone
 from kbroker.console.pages import why
 from kbroker.errors import ErrorCode
 from kbroker.observe.why.facts import About
+from kbroker.peer.transaction_messages import NO_TRANSACTION, DescribedTransaction
+from kbroker.peer.transactions import Described
 from kbroker.security.rights import Operation
 from tests.unit.console.fake_cluster import (
     NOW_MS,
@@ -27,6 +29,7 @@ from tests.unit.console.fake_cluster import (
 CAUSE = {
     "kind": "no-leader", "what": "orders-0 has no leader", "next_step": "start broker 2",
     "since_ms": NOW_MS - 1_000, "evidence": ["broker 2 is away", "it was in sync"],
+    "topics": ["orders"], "transactional_ids": [],
 }  # fmt: skip
 THROTTLED = {**CAUSE, "kind": "throttled", "what": "User:anna is throttled", "since_ms": None}
 
@@ -48,9 +51,30 @@ class Groups:
         return group != "theirs"
 
 
+class Transactions:
+    """In place of `Transactions`: `theirs` may not be described."""
+
+    def __init__(self, client: Any) -> None:
+        pass
+
+    def describe(self, names: Sequence[str]) -> dict[str, Described]:
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        errors = {"theirs": refusal, "gone": ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
+        return {
+            name: Described(
+                1,
+                DescribedTransaction(
+                    errors.get(name, ErrorCode.NONE), name, "", 0, NO_TRANSACTION, -1, -1, ()
+                ),
+            )
+            for name in names
+        }
+
+
 @pytest.fixture(autouse=True)
 def groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(why, "Groups", Groups)
+    monkeypatch.setattr(why, "Transactions", Transactions)
 
 
 def client() -> FakeClient:
@@ -129,3 +153,36 @@ def test_rights_come_before_the_question() -> None:
     hidden.answer.topics["orders"] = topic
     page = why.make(asked_of(hidden, FakeHere(None), partition="orders/0"))
     assert page.status == 403
+
+
+OF_ORDERS = {**CAUSE, "kind": "of-orders", "topics": ["orders"]}
+OF_BILLS = {**CAUSE, "kind": "of-bills", "topics": ["orders", "bills"]}
+OF_OURS = {**CAUSE, "kind": "of-ours", "transactional_ids": ["ours", "gone"]}
+OF_THEIRS = {**CAUSE, "kind": "of-theirs", "transactional_ids": ["theirs"]}
+
+
+def of_two_topics() -> FakeClient:
+    """`bills` may not be described."""
+    asking = FakeClient(cluster_of((1,), orders=[part(0)], bills=[part(0)]))
+    hidden = asking.answer.topics["bills"]._replace(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    asking.answer.topics["bills"] = hidden
+    return asking
+
+
+def test_causes_with_names_that_a_visitor_may_not_describe_are_left_out() -> None:
+    here = FakeHere(None, answer(OF_ORDERS, OF_BILLS, OF_OURS, OF_THEIRS))
+    here.config["authorizer.class.name"] = "an.Authorizer"
+    page = why.make(asked_of(of_two_topics(), here, consumer="ours"))
+    assert [each["kind"] for each in rows(page, "causes")] == ["of-orders", "of-ours"]
+    line = "2 causes with names that you may not see: they need Describe on the topics"
+    assert [str(each["line"]).startswith(line) for each in rows(page, "not_seen")] == [False, True]
+    here = FakeHere(None, answer(OF_THEIRS))
+    here.config["authorizer.class.name"] = "an.Authorizer"
+    page = why.make(asked_of(of_two_topics(), here, consumer="ours"))
+    assert notices(page) == ["there are causes that you may not see"]
+
+
+def test_without_an_authorizer_every_cause_may_be_seen() -> None:
+    here = FakeHere(None, answer(OF_ORDERS, OF_BILLS, OF_THEIRS))
+    page = why.make(asked_of(of_two_topics(), here, consumer="ours"))
+    assert len(rows(page, "causes")) == 3 and len(rows(page, "not_seen")) == 1
