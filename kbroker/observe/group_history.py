@@ -108,7 +108,8 @@ class Waiting(NamedTuple):
 
 @dataclass
 class History:
-    """`state` is empty where the log does not have it: that of a classic group."""
+    """`state` is empty where the log does not have it: that of a classic group. Not `is_whole`:
+    only the end of the log was read."""
 
     group: str
     kind: str = ""
@@ -118,6 +119,7 @@ class History:
     rebalances: list[Rebalance] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     members: dict[str, Cause] = field(default_factory=dict)  # each that ever joined, by its join
+    is_whole: bool = True
 
     def document(self) -> dict[str, Any]:
         return {
