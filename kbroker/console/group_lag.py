@@ -7,17 +7,22 @@ is what its coordinator counts. Owner: the console's thread.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode
+from kbroker.peer import messages
 from kbroker.peer.messages import LATEST_TIMESTAMP
 from kbroker.peer.share_group_messages import UNKNOWN
+from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.console.asked import Asked
     from kbroker.peer.group_descriptions import GroupDescription, GroupMember
     from kbroker.peer.groups import Groups
     from kbroker.types import TopicPartition
+
+
+NO_ENDS: Final = "the leaders of some partitions give no answer, or there is none"
 
 
 class PartitionLag(NamedTuple):
@@ -30,9 +35,14 @@ class PartitionLag(NamedTuple):
     readers: int  # members that have the partition
     metadata: str = ""
 
+    @property
+    def is_unknown(self) -> bool:
+        """It has a position, and the log's end is not known."""
+        return self.position is not None and self.lag is None
+
 
 def log_ends(asked: Asked, wanted: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Of those that have a leader and that the visitor may describe."""
+    """Of those that the visitor may describe and whose leader answers; each is asked once."""
     if not wanted:
         return {}
     topics = asked.client.metadata(sorted({where.topic for where in wanted})).topics
@@ -46,7 +56,12 @@ def log_ends(asked: Asked, wanted: Collection[TopicPartition]) -> dict[TopicPart
     there = [where for where in wanted if tuple(where) in led]
     if not there:
         return {}
-    answer = asked.client.list_offsets(dict.fromkeys(there, LATEST_TIMESTAMP))
+    answer = asked.client.cluster.ask_leaders(
+        dict.fromkeys(there, LATEST_TIMESTAMP),
+        ApiKey.LIST_OFFSETS,
+        messages.encode_list_offsets,
+        messages.decode_list_offsets,
+    )
     return {
         where: result.offset
         for where, result in answer.items()

@@ -7,12 +7,12 @@ visitor asks for them, and may read that topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.clock import NS_PER_MS
 from kbroker.console.asked import ROWS_MAX, Refused
-from kbroker.console.group_lag import PartitionLag, lags_of
+from kbroker.console.group_lag import NO_ENDS, PartitionLag, lags_of
 from kbroker.console.group_samples import SAMPLES, Place, Rates, ms_to_catch_up
 from kbroker.console.page import (
     Cell,
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from kbroker.peer.group_messages import Unwritten
     from kbroker.types import TopicPartition
 
+REFRESH_S: Final = 5
 REBALANCES_MAX: Final = 20
-# Of the group's partition of the offsets topic, for one page.
+# Of the end of the group's partition of the offsets topic, for one page.
 HISTORY_BYTES_MAX: Final = 16 * 1024 * 1024
 LISTED_PARTITIONS_MAX: Final = 20
 _NOT_FOUND: Final = 404
@@ -96,11 +97,16 @@ def make(asked: Asked) -> Page:
     asked.pause()
     now_ms = asked.client.cluster.clock.monotonic_ns() // NS_PER_MS
     rates = SAMPLES.add(name, _places(lags), now_ms)
+    with_history = asked.query.get("history") == "1"
     unwritten = groups.unwritten(name) if described.kind not in (SHARE, STREAMS) else None
     sections: list[Section] = []
     if unwritten is not None and unwritten.awaited:
         text = f"the rebalance waits for {len(unwritten.awaited)} members"
         sections.append(Notice(Tone.WARN, text, _listed(unwritten.awaited)))
+    unknown = sum(each.is_unknown for each in lags.values())
+    if unknown:
+        text = f"partitions whose lag is not known: {unknown}"
+        sections.append(Notice(Tone.WARN, f"{text}, as {NO_ENDS}", "see the page of each topic"))
     sections += [
         _facts(described, node_id, lags, rates),
         Links("more", "More", _links(asked, described)),
@@ -109,9 +115,11 @@ def make(asked: Asked) -> Page:
     ]
     if unwritten is not None:
         sections.append(_departure_table(unwritten))
-        if asked.query.get("history") == "1":
-            sections.append(_rebalances(asked, name))
-    return Page(name, sections, trail=[("Groups", to("groups"))], refresh_s=5)
+        if with_history:
+            sections += _rebalances(asked, name)
+    # What is read from the log is too much to be read every few seconds.
+    refresh_s = 0 if with_history else REFRESH_S
+    return Page(name, sections, trail=[("Groups", to("groups"))], refresh_s=refresh_s)
 
 
 def group_of(groups: Groups, name: str) -> GroupDescription:
@@ -146,19 +154,21 @@ def _facts(
     rates: Mapping[TopicPartition, Rates],
 ) -> Facts:
     known = [each.lag for each in lags.values() if each.lag is not None]
-    lag = sum(known)
+    lag = sum(known) if known or not lags else None
+    if any(each.is_unknown for each in lags.values()):
+        lag = None
     read = written = caught_up = None
     if rates:
         read = sum(each.read_per_s for each in rates.values())
         written = sum(each.written_per_s for each in rates.values())
-        caught_up = ms_to_catch_up(lag, read, written)
+        caught_up = None if lag is None else ms_to_catch_up(lag, read, written)
     facts = [
         Fact("type", "Type", Cell(described.kind)),
         Fact("state", "State", Cell(described.state, tone=state_tone(described.state))),
         Fact("protocol", "Assignor", Cell(described.protocol or None)),
         Fact("coordinator", "Coordinator", Cell(node_id, to("brokers", node_id))),
         Fact("member_count", "Members", Cell(len(described.members)), Unit.COUNT),
-        Fact("lag", "Lag", Cell(lag if known or not lags else None), Unit.COUNT),
+        Fact("lag", "Lag", Cell(lag), Unit.COUNT),
         Fact("read_per_s", "Read", Cell(read), Unit.PER_S),
         Fact("written_per_s", "Written", Cell(written), Unit.PER_S),
         Fact("catches_up_in_ms", "Caught up in", Cell(caught_up), Unit.DURATION_MS),
@@ -273,21 +283,27 @@ def _departure_table(unwritten: Unwritten) -> Table:
     )
 
 
-def _rebalances(asked: Asked, name: str) -> Section:
+def _rebalances(asked: Asked, name: str) -> Iterator[Section]:
     from kbroker.observe.group_log import read_history
 
     try:
-        history = read_history(asked.client, name, bytes_max=HISTORY_BYTES_MAX, pause=asked.pause)
+        history = read_history(
+            asked.client, name, bytes_max=HISTORY_BYTES_MAX, last=True, pause=asked.pause
+        )
     except KafkaError as error:
         text = f"the rebalances cannot be read: {error.message}"
-        return Notice(Tone.QUIET, text, f"kbroker group why {name} reads a longer log")
+        yield Notice(Tone.QUIET, text, f"kbroker group why {name} reads them, too")
+        return
+    read = f"the last {HISTORY_BYTES_MAX >> 20} MB of the log"
+    if history is not None and not history.is_whole:
+        yield Notice(Tone.QUIET, f"{read} were read", f"kbroker group why {name} reads all of it")
     rebalances = [] if history is None else history.rebalances[-REBALANCES_MAX:]
-    return Table(
+    yield Table(
         "rebalances",
         "Rebalances",
         _REBALANCES,
         [_rebalance_row(each) for each in reversed(rebalances)],
-        empty="the log has none",
+        empty=f"{read} have none",
     )
 
 

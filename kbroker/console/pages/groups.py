@@ -2,21 +2,23 @@
 
 All coordinators are asked for their groups at once. Members and offsets are asked for those on the
 page: a request for each type and coordinator, one for the offsets of each group, and one to each
-leader for the ends of the logs.
+leader for the ends of the logs. Groups of a broker without an answer are left out, with a notice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.console.asked import ROWS_MAX
-from kbroker.console.group_lag import log_ends
+from kbroker.console.group_lag import NO_ENDS, log_ends
+from kbroker.console.group_listing import list_groups
 from kbroker.console.page import (
     Cell,
     Column,
     Field,
     Form,
+    Notice,
     Page,
     Section,
     Table,
@@ -29,6 +31,7 @@ from kbroker.peer.groups import Groups
 
 if TYPE_CHECKING:
     from kbroker.console.asked import Asked
+    from kbroker.console.group_listing import Listing
     from kbroker.peer.group_descriptions import GroupDescription
     from kbroker.peer.group_messages import Committed
     from kbroker.peer.groups import Listed
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 SEARCH_CHARS_MAX: Final = 1_000
 GROUPS_AT_ONCE: Final = 20
+# Of coordinators that gave no answer.
+NOTICES_MAX: Final = 10
 # With offsets, of all groups of a page; groups after those have no lag.
 PARTITIONS_MAX: Final = 50_000
 TYPES: Final = ("classic", "consumer", "share", "streams")
@@ -58,9 +63,10 @@ def make(asked: Asked) -> Page:
     first = asked.number("first", 0)
     wanted = search.lower()
     groups = Groups(asked.client)
+    listing = list_groups(asked.client)
     found = [
         each
-        for each in groups.list_groups(of_all=False)
+        for each in listing.groups
         if wanted in each.group.group.lower() and kind in ("", type_of(each))
     ]
     asked.pause()
@@ -72,7 +78,10 @@ def make(asked: Asked) -> Page:
     following = ""
     if first + ROWS_MAX < len(found):
         following = to("groups", q=search or None, type=kind or None, first=first + ROWS_MAX)
+    read = {name: _read(offsets) for name, offsets in committed.items()}
+    unknown = sum(not each.keys() <= ends.keys() for each in read.values())
     sections: list[Section] = [
+        *_notices(listing, unknown),
         Form("search", "Search", to("groups"), _fields(search, kind), "Search"),
         Table(
             "groups",
@@ -80,7 +89,9 @@ def make(asked: Asked) -> Page:
             _COLUMNS,
             [
                 _row(
-                    each, described.get(each.group.group), committed.get(each.group.group, {}), ends
+                    each,
+                    described.get(each.group.group),
+                    _lag(read.get(each.group.group, {}), ends),
                 )
                 for each in page
             ],
@@ -90,6 +101,30 @@ def make(asked: Asked) -> Page:
         ),
     ]
     return Page("Groups", sections, refresh_s=10)
+
+
+def _notices(listing: Listing, unknown: int) -> Iterator[Notice]:
+    """`unknown`: groups whose lag is."""
+    for node_id, error in listing.silent[:NOTICES_MAX]:
+        what = f"groups that broker {node_id} coordinates are left out: {error}"
+        yield Notice(Tone.WARN, what, "see the page of brokers, and that broker's log")
+    if len(listing.silent) > NOTICES_MAX:
+        more = len(listing.silent) - NOTICES_MAX
+        yield Notice(Tone.WARN, f"and those of {more} more brokers", "see the page of brokers")
+    if unknown:
+        what = f"groups whose lag is not known: {unknown}"
+        yield Notice(Tone.WARN, f"{what}, as {NO_ENDS}", "see the page of brokers")
+
+
+def _read(committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
+    return {where: each.offset for where, each in committed.items() if each.offset >= 0}
+
+
+def _lag(read: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
+    """None: the group has committed nothing, or the end of a log is not known."""
+    if not read or not read.keys() <= ends.keys():
+        return None
+    return sum(max(0, ends[where] - offset) for where, offset in read.items())
 
 
 def _offsets(
@@ -131,23 +166,17 @@ def state_tone(state: str) -> Tone:
 def _row(
     listed: Listed,
     described: GroupDescription | None,
-    committed: Mapping[TopicPartition, Committed],
-    ends: Mapping[TopicPartition, int],
+    lag: int | None,
 ) -> list[Cell]:
     state = listed.group.state
     if described is not None and not described.error and described.state:
         state = described.state
-    lags = [
-        max(0, ends[where] - commit.offset)
-        for where, commit in committed.items()
-        if commit.offset >= 0 and where in ends
-    ]
     members = None if described is None or described.error else len(described.members)
     return [
         Cell(listed.group.group, to("groups", listed.group.group)),
         Cell(type_of(listed)),
         Cell(state, tone=state_tone(state)),
         Cell(members),
-        Cell(sum(lags) if lags else None),
+        Cell(lag),
         Cell(listed.coordinator, to("brokers", listed.coordinator)),
     ]
