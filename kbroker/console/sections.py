@@ -4,8 +4,8 @@ the figures of this broker for a visitor who may have them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kbroker.console.asked import ROWS_MAX, Asked
 from kbroker.console.page import Cell, Notice, Tone, Value, to
@@ -18,7 +18,7 @@ T = TypeVar("T")
 NO_BROKER: Final = -1
 # A list that has changed between two pages may have become shorter; so far may an address point.
 _START_MAX: Final = 10_000_000
-_DENIED: Final = frozenset(
+DENIED: Final = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -50,6 +50,16 @@ def piece(
     return Piece(start, end, total, following)
 
 
+def in_order(asked: Asked, some: Iterable[T], held: Piece, key: Callable[[T], Any]) -> list[T]:
+    """The rows of the piece, of a list that is as long as it likes: it is not sorted as a whole,
+    during which no other thread would run."""
+    from heapq import nsmallest
+
+    from kbroker.findings.pieces import in_pieces
+
+    return nsmallest(held.end, in_pieces(some, asked.pause), key)[held.start :]
+
+
 def rows_of(
     asked: Asked, some: Sequence[T], row: Callable[[T], Sequence[Cell]]
 ) -> list[Sequence[Cell]]:
@@ -71,7 +81,7 @@ def any_refusal(subject: str, error: KafkaError | UserError) -> Notice:
     """For those who do not log in."""
     if isinstance(error, UserError):
         return Notice(Tone.BAD, f"{subject}: {error.cause}", error.fix)
-    if error.code in _DENIED:
+    if error.code in DENIED:
         return Notice(Tone.WARN, f"{subject}: you may not see this ({error.code.name})")
     return Notice(Tone.BAD, f"{subject}: {error}", "see the brokers' logs")
 

@@ -25,6 +25,7 @@ from kbroker.console.pages.brokers import counted, directories_of, moves_table
 from kbroker.console.sections import (
     figure,
     figures_of,
+    in_order,
     no_figures,
     operations_of,
     piece,
@@ -270,10 +271,9 @@ def _replicas(
         Column("lag", "Lag in offsets", Unit.COUNT),
         Column("directory", "Log directory"),
     )
-    every = [(log, each.path) for each in directories for log in each.logs]
-    every.sort(key=lambda each: (-each[0].size_bytes, each[0].partition))
-    asked.pause()
-    held = piece(asked, "replicas", len(every), "brokers", node_id)
+    held = piece(asked, "replicas", sum(len(each.logs) for each in directories), "brokers", node_id)
+    every = ((log, each.path) for each in directories for log in each.logs)
+    largest = in_order(asked, every, held, lambda each: (-each[0].size_bytes, each[0].partition))
 
     def row(found: tuple[LogSize, str]) -> Sequence[Cell]:
         log, path = found
@@ -287,7 +287,7 @@ def _replicas(
             Cell(path),
         )
 
-    rows = rows_of(asked, every[held.start : held.end], row)
+    rows = rows_of(asked, largest, row)
     return Table("replicas", "Replicas", columns, rows, total=held.total, next_path=held.next_path)
 
 

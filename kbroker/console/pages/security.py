@@ -24,7 +24,7 @@ from kbroker.console.page import (
     Unit,
     to,
 )
-from kbroker.console.sections import piece, refusal, rows_of
+from kbroker.console.sections import in_order, piece, refusal, rows_of
 from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
 from kbroker.findings.acl_explain import Answer, Question, answer_of, lines_of
 from kbroker.findings.acl_words import (
@@ -170,7 +170,6 @@ def _acls(asked: Asked) -> Iterator[Section]:
     )  # fmt: skip
     found = Security(asked.client).acls(wanted)
     asked.pause()
-    found.sort()
     columns = (
         Column("resource_type", "Resource"),
         Column("resource_name", "Name"),
@@ -181,7 +180,7 @@ def _acls(asked: Asked) -> Iterator[Section]:
         Column("permission", "Permission"),
     )
     held = piece(asked, "acls", len(found), "security", **_kept(asked, _FILTERS))
-    rows = rows_of(asked, found[held.start : held.end], _acl)
+    rows = rows_of(asked, in_order(asked, found, held, lambda each: each), _acl)
     yield Table("acls", "ACLs", columns, rows, "no ACL", held.total, held.next_path)
 
 
@@ -246,7 +245,6 @@ def _quotas(asked: Asked) -> Iterator[Section]:
 
 def _tokens(asked: Asked) -> Iterator[Section]:
     found = Security(asked.client).tokens()
-    found.sort(key=lambda each: (each.token.issued_ms, each.token.token_id))
     columns = (
         Column("token_id", "Token id"),
         Column("owner", "Owner"),
@@ -257,7 +255,8 @@ def _tokens(asked: Asked) -> Iterator[Section]:
         Column("max_ms", "At the latest", Unit.MOMENT_MS),
     )
     held = piece(asked, "tokens", len(found), "security")
-    rows = rows_of(asked, found[held.start : held.end], _token)
+    oldest = in_order(asked, found, held, lambda each: (each.token.issued_ms, each.token.token_id))
+    rows = rows_of(asked, oldest, _token)
     yield Table("tokens", "Tokens", columns, rows, "no token", held.total, held.next_path)
 
 

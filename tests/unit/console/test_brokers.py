@@ -156,3 +156,19 @@ def test_facts_that_only_another_broker_has_are_named() -> None:
     gone = broker.make(asked_of(client, FakeHere(None), {"broker": "3"}))
     assert notices(gone, Tone.BAD) == ["broker 3 is not registered: it is down"]
     assert "listeners" not in names(gone)
+
+
+def test_the_largest_of_many_replicas_are_found_with_pauses() -> None:
+    sizes = {TopicPartition("a", index): 7 * index % 3_000 for index in range(3_000)}
+    client = FakeClient(cluster_of((1,), a=[part(0)]))
+    client.directories = {1: [directory(sizes=sizes)]}
+    pauses: list[None] = []
+
+    def page(**query: str) -> list[Any]:
+        request = asked_of(client, path={"broker": "1"}, **query)
+        made = broker.make(request._replace(pause=lambda: pauses.append(None)))
+        return [row["size_bytes"] for row in rows(made, "replicas")]
+
+    largest = sorted(sizes.values(), reverse=True)
+    assert page() == largest[:ROWS_MAX] and len(pauses) >= 15
+    assert page(replicas_from="2800") == largest[2_800:]

@@ -195,3 +195,14 @@ def test_without_an_authorizer_everything_is_allowed(answers: Answers) -> None:
     query = may(principal=ANNA, operation="Read", type="topic", name="orders")
     page = security.make(asked_of(client(), **query))
     assert facts(page, "explained")["allowed"] is True
+
+
+def test_many_acls_are_put_in_order_with_pauses(answers: Answers) -> None:
+    answers.found["acls"] = [acl(f"t-{7 * n % 2_000:04d}") for n in range(2_000)]
+    pauses: list[None] = []
+    request = asked_of(FakeClient(cluster_of((1,))), acls_from="1000")
+    page = security.make(request._replace(pause=lambda: pauses.append(None)))
+    assert [row["resource_name"] for row in rows(page, "acls")] == [
+        f"t-{n:04d}" for n in range(1_000, 1_500)
+    ]
+    assert len(pauses) >= 10
