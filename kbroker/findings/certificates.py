@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import KafkaError, UserError
 from kbroker.findings.checks import FAILING, OK, WARNING, Check
+from kbroker.findings.pieces import Pause, no_pause
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
@@ -35,10 +36,12 @@ def of_brokers(client: Client) -> list[Check]:
     return expiries({each: until_s - now_s for each, until_s in not_after_s(client).items()})
 
 
-def not_after_s(client: Client) -> dict[int, float]:
-    """When the certificate of each broker expires, in seconds since 1970; of those with TLS."""
+def not_after_s(client: Client, pause: Pause = no_pause) -> dict[int, float]:
+    """When the certificate of each broker expires, in seconds since 1970; of those with TLS.
+    `pause` is called before each."""
     found: dict[int, float] = {}
     for node_id, address in sorted(client.cluster.brokers.items()):
+        pause()
         try:
             until_s = client.cluster.link(address).certificate_not_after_s()
         except (KafkaError, UserError):  # it is a line of its own

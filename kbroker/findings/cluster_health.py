@@ -68,21 +68,23 @@ def checks_of(client: Client) -> list[Check]:
     ]
 
 
-def brokers(client: Client, cluster: ClusterMetadata) -> list[Check]:
-    silent: list[Check] = []
+def brokers(client: Client, cluster: ClusterMetadata, pause: Pause = no_pause) -> Iterator[Check]:
+    """A line for each that cannot be used, or one for all. `pause` is called before each."""
+    are_silent = False
     for node_id, address in sorted(client.cluster.brokers.items()):
+        pause()
         try:
             client.cluster.link(address)
+        except UserError as error:
+            are_silent = True
+            yield Check(FAILING, "brokers", f"broker {node_id}: {error.cause}", error.fix)
         except KafkaError as error:
+            are_silent = True
             fix = "start it, or set its advertised.listeners to an address that clients can reach"
-            silent.append(Check(FAILING, "brokers", f"broker {node_id}: {error.message}", fix))
-        except UserError as error:  # its certificate is not accepted
-            seen = f"broker {node_id}: {error.cause}"
-            silent.append(Check(FAILING, "brokers", seen, error.fix))
-    if silent:
-        return silent
-    count = len(cluster.brokers)
-    return [Check(OK, "brokers", f"{count} of {count} answer, cluster {cluster.cluster_id}")]
+            yield Check(FAILING, "brokers", f"broker {node_id}: {error.message}", fix)
+    if not are_silent:
+        count = len(cluster.brokers)
+        yield Check(OK, "brokers", f"{count} of {count} answer, cluster {cluster.cluster_id}")
 
 
 def controller(cluster: ClusterMetadata) -> Check:
