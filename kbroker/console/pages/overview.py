@@ -1,14 +1,17 @@
 """The first page: whether all is well, the alarms, and what goes on now.
 
-Checks are those of `kbroker health`, asked with the visitor's client. Traffic is that of the broker
-that makes the page: the others' is on their own consoles.
+Checks are those of `kbroker health`, asked with the visitor's client. A broker that gives no answer
+costs a line each time, and after CHECKS_MS_MAX the checks that are left are lines, too: the page is
+there when something is wrong. Traffic is that of the broker that makes the page: the others' is on
+their own consoles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from kbroker.clock import NS_PER_MS
 from kbroker.console.asked import Asked
 from kbroker.console.page import (
     Cell,
@@ -25,6 +28,7 @@ from kbroker.console.page import (
     to,
 )
 from kbroker.console.sections import (
+    DENIED,
     alarm,
     figure,
     figures_of,
@@ -41,11 +45,16 @@ from kbroker.findings.missing_replicas import moving_now
 
 if TYPE_CHECKING:
     from kbroker.findings.cluster_health import Partitions
+    from kbroker.findings.pieces import Pause
     from kbroker.metrics.model import Figures
     from kbroker.peer.config_messages import LogDirectory
     from kbroker.peer.messages import ClusterMetadata
 
+T = TypeVar("T")
+
 REFRESH_S: Final = 5
+# From here on no check is begun; one that was begun may wait once more for a broker.
+CHECKS_MS_MAX: Final = 4_000
 # Partitions whose last stable offset is asked for; the page of transactions looks further.
 LED_ASKED_MAX: Final = 2_000
 # Troubles at the top of the page; the table of checks has all.
@@ -56,28 +65,81 @@ _DAY_S: Final = 86_400
 Directories = Mapping[int, Sequence["LogDirectory"]]
 
 
+class _Late(Exception):
+    """The page has asked brokers for as long as it may."""
+
+
+class _Looks:
+    """One check after the other; one that fails, or that is too late, is a line about itself."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.checks: list[Check] = []
+        self._asked: Final = asked
+        self._clock: Final = asked.client.cluster.clock
+        self._deadline_ns: Final = self._clock.monotonic_ns() + CHECKS_MS_MAX * NS_PER_MS
+
+    def pause(self) -> None:
+        self._asked.pause()
+        if self._clock.monotonic_ns() >= self._deadline_ns:
+            raise _Late
+
+    def at(self, name: str, look: Callable[[], Iterable[Check]]) -> None:
+        """Adds the checks of it, as far as they come."""
+
+        def add() -> None:
+            self.checks.extend(look())
+
+        self.value(name, add)
+
+    def value(self, name: str, look: Callable[[], T]) -> T | None:
+        """None: there is a check of this name that says why."""
+        try:
+            self.pause()
+            return look()
+        except _Late:
+            seen = f"not looked at to the end: brokers were asked for {CHECKS_MS_MAX // 1000} s"
+            fix = "mend the brokers that give no answer; the other pages look at one thing each"
+        except UserError as error:
+            seen, fix = f"unknown: {error.cause}", error.fix
+        except KafkaError as error:
+            if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
+                raise  # the visitor has to log in again
+            if error.code in DENIED:
+                seen, fix = f"unknown: you may not see this ({error.code.name})", ""
+            else:
+                seen, fix = f"unknown: {error}", "see the brokers' logs"
+        self.checks.append(Check(WARNING, name, seen, fix))
+        return None
+
+
 def make(asked: Asked) -> Page:
     try:
         return _made(asked)
     except (KafkaError, UserError) as error:
+        if isinstance(error, KafkaError) and error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
+            raise  # the visitor has to log in again
         return Page("Overview", [refusal("brokers", error)], refresh_s=REFRESH_S)
 
 
 def _made(asked: Asked) -> Page:
-    client = asked.client
+    client, looks = asked.client, _Looks(asked)
     cluster = client.metadata()
     figures = figures_of(asked, operations_of(asked))
-    partitions = cluster_health.partitions_of(client, cluster, moving_now(client), asked.pause)
-    asked.pause()
-    directories = _directories(asked)
-    checks = [
-        *cluster_health.brokers(client, cluster),
-        *_controller(cluster),
-        *certificates.of_brokers(client),
-        *cluster_health.partitions(partitions, cluster),
-        *_transactions(asked, cluster),
-        *cluster_health.disks({} if isinstance(directories, Notice) else directories),
-    ]
+    # Those that any broker can answer first, those that wait for a silent one last.
+    partitions = looks.value("partitions", lambda: _partitions(asked, cluster, looks))
+    if partitions is not None:
+        looks.checks += cluster_health.partitions(partitions, cluster)
+    looks.checks += _controller(cluster)
+    looks.at("brokers", lambda: cluster_health.brokers(client, cluster, looks.pause))
+    until_s = looks.value("certificate", lambda: certificates.not_after_s(client, looks.pause))
+    if until_s:
+        now_s = asked.now_ms / 1000
+        looks.checks += certificates.expiries({each: at - now_s for each, at in until_s.items()})
+    directories = looks.value("disk", lambda: client.log_directories(of_all=False))
+    if directories is not None:
+        looks.checks += cluster_health.disks(directories)
+    looks.at("transactions", lambda: _transactions(asked, cluster, looks.pause))
+    checks = looks.checks
     sections: list[Section] = [
         *_notices(checks),
         _cluster(cluster, partitions, figures),
@@ -87,8 +149,10 @@ def _made(asked: Asked) -> Page:
         sections.append(_traffic(asked, figures))
     else:
         sections.append(no_figures(asked))
-    sections += [_checks(asked, checks), _disks(asked, directories)]
-    sections += _certificates(asked, figures)
+    sections.append(_checks(asked, checks))
+    if directories is not None:
+        sections.append(_disks(asked, directories))
+    sections += _certificates(asked, figures, until_s or {})
     sections.append(Links("why", "Why", [("Why is this broker slow?", to("why", slow=1))]))
     return Page("Overview", sections, refresh_s=REFRESH_S)
 
@@ -101,17 +165,16 @@ def _controller(cluster: ClusterMetadata) -> Iterator[Check]:
         yield check
 
 
-def _directories(asked: Asked) -> Directories | Notice:
-    try:
-        return asked.client.log_directories(of_all=False)
-    except (KafkaError, UserError) as error:
-        return refusal("log directories", error)
+def _partitions(asked: Asked, cluster: ClusterMetadata, looks: _Looks) -> Partitions:
+    moving = moving_now(asked.client)
+    looks.pause()
+    return cluster_health.partitions_of(asked.client, cluster, moving, looks.pause)
 
 
-def _transactions(asked: Asked, cluster: ClusterMetadata) -> Iterator[Check]:
-    led = cluster_health.led_in(cluster, asked.pause)
+def _transactions(asked: Asked, cluster: ClusterMetadata, pause: Pause) -> Iterator[Check]:
+    led = cluster_health.led_in(cluster, pause)
     some = led[:LED_ASKED_MAX]
-    yield from cluster_health.transactions(asked.client, some, asked.pause)
+    yield from cluster_health.transactions(asked.client, some, pause)
     if len(led) > len(some):
         seen = f"looked at in {len(some):,} of {len(led):,} partitions"
         yield Check(OK, "transactions", seen)
@@ -130,10 +193,13 @@ def _notices(checks: Sequence[Check]) -> Iterator[Notice]:
         yield Notice(Tone.GOOD, "nothing is wrong")
 
 
-def _cluster(cluster: ClusterMetadata, partitions: Partitions, figures: Figures | None) -> Facts:
+def _cluster(
+    cluster: ClusterMetadata, partitions: Partitions | None, figures: Figures | None
+) -> Facts:
     version = None
     if figures is not None:
         version = next((labels[0] for labels, _ in figures.samples("build_info")), None)
+    total, moving = (None, None) if partitions is None else (partitions.total, partitions.moving)
     is_controller = figure(figures, "active_controllers")
     office = None if is_controller is None else "this broker" if is_controller else "another broker"
     return Facts(
@@ -143,25 +209,29 @@ def _cluster(cluster: ClusterMetadata, partitions: Partitions, figures: Figures 
             Fact("cluster_id", "Cluster id", Cell(cluster.cluster_id)),
             Fact("brokers", "Brokers", Cell(len(cluster.brokers), to("brokers")), Unit.COUNT),
             Fact("controller", "Controller", Cell(office)),
-            Fact("topics", "Topics", Cell(partitions.topics, to("topics")), Unit.COUNT),
-            Fact("partitions", "Partitions", Cell(partitions.total), Unit.COUNT),
-            Fact("moving", "On the way to other brokers", Cell(partitions.moving), Unit.COUNT),
+            Fact("topics", "Topics", Cell(len(cluster.topics), to("topics")), Unit.COUNT),
+            Fact("partitions", "Partitions", Cell(total), Unit.COUNT),
+            Fact("moving", "On the way to other brokers", Cell(moving), Unit.COUNT),
             Fact("version", "Version of this broker", Cell(version)),
         ],
     )
 
 
 def _alarms(
-    partitions: Partitions, directories: Directories | Notice, figures: Figures | None
+    partitions: Partitions | None, directories: Directories | None, figures: Figures | None
 ) -> Facts:
-    offline: int | None = None
-    if not isinstance(directories, Notice):
+    """A number that is not known is a dash."""
+    missing = headless = below = offline = None
+    if partitions is not None:
+        missing, headless = partitions.missing, len(partitions.headless)
+        below = len(partitions.below)
+    if directories is not None:
         some = (each for theirs in directories.values() for each in theirs)
         offline = sum(each.error is not ErrorCode.NONE for each in some)
     counts = (
-        ("under_replicated", "Under-replicated partitions", partitions.missing),
-        ("offline", "Partitions without a leader", len(partitions.headless)),
-        ("below_min_isr", "Partitions below min.insync.replicas", len(partitions.below)),
+        ("under_replicated", "Under-replicated partitions", missing),
+        ("offline", "Partitions without a leader", headless),
+        ("below_min_isr", "Partitions below min.insync.replicas", below),
         ("offline_directories", "Offline log directories", offline),
         ("failing_tasks", "Failing tasks of this broker", figure(figures, "tasks_failing")),
         ("dead_threads", "Dead threads of this broker", figure(figures, "threads_dead")),
@@ -208,9 +278,7 @@ def _checks(asked: Asked, checks: Sequence[Check]) -> Table:
     return Table("checks", "Checks", columns, rows, total=held.total, next_path=held.next_path)
 
 
-def _disks(asked: Asked, directories: Directories | Notice) -> Section:
-    if isinstance(directories, Notice):
-        return directories
+def _disks(asked: Asked, directories: Directories) -> Table:
     columns = (
         Column("broker", "Broker"),
         Column("directory", "Log directory"),
@@ -242,15 +310,16 @@ def _disk(node_id: int, directory: LogDirectory) -> Sequence[Cell]:
     )
 
 
-def _certificates(asked: Asked, figures: Figures | None) -> Iterator[Table]:
-    """Of the listeners of this broker, and those that the visitor's client has got; nothing
-    without TLS."""
+def _certificates(
+    asked: Asked, figures: Figures | None, others: Mapping[int, float]
+) -> Iterator[Table]:
+    """Of the listeners of this broker, and those that the visitor's client has got (`others`: when
+    they expire, in seconds since 1970); nothing without TLS."""
     found: list[tuple[int, str | None, float]] = [
         (asked.here.node_id, labels[0], float(value))
         for labels, value in ([] if figures is None else figures.samples("certificate_expiries"))
         if isinstance(value, int | float)
     ]
-    others = certificates.not_after_s(asked.client)
     found += [(node_id, None, until_s) for node_id, until_s in others.items()]
     if not found:
         return

@@ -155,7 +155,58 @@ def test_a_broker_whose_certificate_is_not_accepted_is_a_notice() -> None:
 
     client.cluster.link = refuse
     page = overview.make(asked_of(client))
-    assert notices(page, Tone.BAD) == ["brokers: host-1:9092: its certificate is not accepted"]
+    said = ["brokers: broker 1: host-1:9092: its certificate is not accepted"]
+    assert notices(page, Tone.BAD) == said
+    assert facts(page, "alarms")["offline"] == 0 and len(rows(page, "disks")) == 1
+
+
+def test_checks_that_come_too_late_are_lines_of_the_page() -> None:
+    """A broker that gives no answer takes the time of the checks after it."""
+    client = FakeClient(cluster_of((1, 2), orders=[part(0)]))
+
+    def hang(address: Any) -> Any:
+        client.cluster.clock.advance(ms=overview.CHECKS_MS_MAX)
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {address} does not answer")
+
+    client.cluster.link = hang
+    page = overview.make(asked_of(client))
+    assert [(row["name"], str(row["seen"])[:11]) for row in rows(page, "checks")] == [
+        ("partitions", "1 in 1 topi"),
+        ("brokers", "broker 1: b"),
+        ("brokers", "not looked "),
+        ("certificate", "not looked "),
+        ("disk", "not looked "),
+        ("transactions", "not looked "),
+    ]
+    assert facts(page, "alarms")["under_replicated"] == 0
+    assert facts(page, "alarms")["offline_directories"] is None
+
+
+def test_a_check_that_fails_is_a_line_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = FakeClient(cluster_of((1,), orders=[part(0)]))
+    client.directories = KafkaError(ErrorCode.NETWORK_EXCEPTION, "cut")
+
+    def refuse() -> Any:
+        raise UserError("a certificate is not accepted", "see ssl.truststore")
+
+    monkeypatch.setattr(client, "reassignments", refuse)
+    page = overview.make(asked_of(client))
+    assert [(row["name"], row["verdict"]) for row in rows(page, "checks")] == [
+        ("partitions", "warning"), ("brokers", "ok"), ("disk", "warning"),
+    ]  # fmt: skip
+    assert rows(page, "checks")[0]["seen"] == "unknown: a certificate is not accepted"
+    assert facts(page, "alarms")["under_replicated"] is None
+    assert facts(page, "cluster")["partitions"] is None
+
+
+def test_a_visitor_whose_password_was_changed_has_to_log_in_again() -> None:
+    refused = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "no")
+    with pytest.raises(KafkaError):
+        overview.make(asked_of(FakeClient(refused), FakeHere(None)))
+    client = FakeClient(cluster_of((1,), orders=[part(0)]))
+    client.directories = refused
+    with pytest.raises(KafkaError):
+        overview.make(asked_of(client))
 
 
 def test_a_login_that_is_refused_ends_the_page() -> None:
