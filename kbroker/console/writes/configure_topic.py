@@ -1,10 +1,15 @@
-"""Change one setting of a topic, or let go of it: the value before and after, checked first."""
+"""Change one setting of a topic, or let go of it: the value before and after, checked first.
+
+The second form has a digest of the value before: a setting that was changed meanwhile is left as it
+is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
 
 from kbroker.console.asked import Refused
 from kbroker.console.message_query import chosen
@@ -24,6 +29,10 @@ from kbroker.peer.config_messages import TOPIC_RESOURCE, Resource, source_name
 if TYPE_CHECKING:
     from kbroker.console.asked import Asked
     from kbroker.peer.config_messages import ConfigValue
+
+
+_BEFORE: Final = "before"
+_CONFLICT: Final = 409
 
 
 class Action(StrEnum):
@@ -46,6 +55,12 @@ def make(asked: Asked) -> Page:
     before = entries.get(key)
     if before is None:
         raise Refused("the topic has no such setting", "choose one of the list")
+    if step is Step.APPLY and sent_text(asked, _BEFORE) != _digest(before):
+        raise Refused(
+            "the setting has changed since the dry run",
+            "begin again with the dry run",
+            status=_CONFLICT,
+        )
     change = {key: value} if action is Action.SET else {}
     (result,) = asked.client.alter_configs(
         [Resource(TOPIC_RESOURCE, name)],
@@ -59,7 +74,7 @@ def make(asked: Asked) -> Page:
     if step is Step.APPLY:
         links = [("The topic", to("topics", name)), ("Another setting", path)]
         return done_page(title, "the setting is changed", links)
-    values = {"key": key, "value": value, "action": str(action)}
+    values = {"key": key, "value": value, "action": str(action), _BEFORE: _digest(before)}
     return Page(
         title,
         [
@@ -69,6 +84,11 @@ def make(asked: Asked) -> Page:
         ],
         trail=trail,
     )
+
+
+def _digest(entry: ConfigValue) -> str:
+    """Of the value and of where it comes from, in a few characters, as a value may be long."""
+    return sha256(f"{entry.source} {entry.value}".encode(errors="replace")).hexdigest()[:32]
 
 
 def _fields(
