@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 UNPACKED_BYTES_MAX: Final = 16 * 1024 * 1024
 BATCH_RECORDS_MAX: Final = 200_000
 RECORD_HEADERS_MAX: Final = 10_000
+# Of the filters for one batch.
+BATCH_MS_MAX: Final = 2_000
 # Between two pauses of the thread.
 RECORDS_AT_ONCE: Final = 200
 FIRST_WINDOW_OFFSETS: Final = 64
@@ -56,8 +58,13 @@ _MARKER_BYTES_MAX: Final = 1024
 _OBJECT_BYTES: Final = 400  # of a record beside its payloads, about
 
 
+class LateBatch(Exception):
+    """The filters have taken their time for one batch."""
+
+
 class Budget:
-    """How far one page may look. `over` is asked between batches."""
+    """How far one page may look. `over` is asked between batches; within one, its filters have
+    BATCH_MS_MAX, however little of the page's time is left: so each search gets past each batch."""
 
     def __init__(self, clock: Clock, *, records: int, data_bytes: int, time_ms: int) -> None:
         self.records = 0
@@ -66,6 +73,7 @@ class Budget:
         self._records_max: Final = records
         self._bytes_max: Final = data_bytes
         self._deadline_ns: Final = clock.monotonic_ns() + time_ms * NS_PER_MS
+        self._batch_deadline_ns = self._deadline_ns
 
     @property
     def over(self) -> bool:
@@ -78,6 +86,14 @@ class Budget:
     def looked(self, records: int, data_bytes: int) -> None:
         self.records += records
         self.data_bytes += data_bytes
+
+    def begin_batch(self) -> None:
+        self._batch_deadline_ns = self._clock.monotonic_ns() + BATCH_MS_MAX * NS_PER_MS
+
+    def check_batch(self) -> None:
+        """Raises LateBatch."""
+        if self._clock.monotonic_ns() >= self._batch_deadline_ns:
+            raise LateBatch
 
 
 class Found(NamedTuple):
@@ -218,16 +234,27 @@ class PartitionReader:
 
     def _matches(self, part: _Part, opened: OpenBatch) -> Iterator[Found]:
         reading = self._reading
+        filters = reading.filters
         following = part.header.offset
+        reading.budget.begin_batch()
         try:
             for number, record in enumerate(opened.records(RECORD_HEADERS_MAX), start=1):
                 if number % RECORDS_AT_ONCE == 0:
                     reading.pause()
+                    reading.budget.check_batch()
                 following = record.offset + 1
-                if self.low <= record.offset < self.high and reading.filters.match(record):
+                if self.low <= record.offset < self.high and filters.match(
+                    record, reading.budget.check_batch
+                ):
                     yield found_of(self.where.partition, record, reading.payload_bytes_max)
         except ProtocolError as error:
             yield self._unreadable(part, following, str(error))
+        except LateBatch:
+            text = (
+                f"offsets {part.header.offset} to {part.last_offset} are not searched to their "
+                f"end: the filter had {BATCH_MS_MAX // 1000} s; a simpler one takes less"
+            )
+            yield self._note(part, following, text)
 
     def _marker(self, opened: OpenBatch) -> Iterator[Found]:
         """A control record's key is its version and its kind, two bytes each."""
@@ -242,8 +269,12 @@ class PartitionReader:
                 )
 
     def _unreadable(self, part: _Part, offset: int, why: str) -> Found:
-        inside = min(max(offset, self.low), self.high - 1)
         text = f"offsets {part.header.offset} to {part.last_offset} cannot be read: {why}"
+        return self._note(part, offset, text)
+
+    def _note(self, part: _Part, offset: int, text: str) -> Found:
+        """In place of records from this offset on."""
+        inside = min(max(offset, self.low), self.high - 1)
         return Found(self.where.partition, inside, part.header.time_ms, None, text=text)
 
 

@@ -57,13 +57,14 @@ Holds = Callable[[bytes], bool]
 
 
 class Filters:
-    """`pause` is called after each STEPS_AT_ONCE steps. Refused: a text is no expression, or too
-    long."""
+    """`pause` is called after each STEPS_AT_ONCE steps, then the `check` of `match`. Refused: a
+    text is no expression, or too long."""
 
     def __init__(self, wanted: Wanted, pause: Callable[[], None]) -> None:
         self.cut = 0  # texts of which the beginning alone was searched
         self._wanted: Final = wanted
         self._pause: Final = pause
+        self._check: Callable[[], None] = pause
         self._steps = 0
         self._key: Final = self._compiled("key", wanted.key)
         self._value: Final = self._compiled("value", wanted.value)
@@ -75,8 +76,10 @@ class Filters:
         Whatever is looked for as it is must be in their bytes."""
         return all(needle in payload for needle in self._needles)
 
-    def match(self, record: Record) -> bool:
+    def match(self, record: Record, check: Callable[[], None] = lambda: None) -> bool:
+        """`check` may raise, to end the search within a record."""
         wanted = self._wanted
+        self._check = check
         if wanted.since_ms is not None and record.timestamp_ms < wanted.since_ms:
             return False
         if wanted.until_ms is not None and record.timestamp_ms >= wanted.until_ms:
@@ -128,6 +131,7 @@ class Filters:
             if self._steps >= STEPS_AT_ONCE:
                 self._steps = 0
                 self._pause()
+                self._check()
             return expression.found_in(searched)
 
         return holds
