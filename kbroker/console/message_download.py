@@ -17,7 +17,7 @@ from kbroker.clock import NS_PER_MS
 from kbroker.console.message_query import read_query
 from kbroker.console.message_source import choose, going_on, topic_of
 from kbroker.console.pages.messages import merged_of, reading_of
-from kbroker.console.records import Budget
+from kbroker.console.records import BATCH_RECORDS_MAX, Budget
 from kbroker.console.search import Filters
 
 if TYPE_CHECKING:
@@ -47,7 +47,10 @@ def download(asked: Asked) -> Iterator[bytes]:
     filters = Filters(query.wanted, asked.pause)
     count = len(chosen.partitions)
     reading = reading_of(asked, query, filters, budget, count)
-    reading = reading._replace(held_bytes_max=_HELD_BYTES_MAX // max(count, 1))
+    # A batch is taken whole where it can be: what is not would be fetched once more.
+    reading = reading._replace(
+        want=BATCH_RECORDS_MAX, held_bytes_max=_HELD_BYTES_MAX // max(count, 1)
+    )
     merged = merged_of(asked, query, chosen, reading)
     clock = asked.client.cluster.clock
     piece, written, why = bytearray(), 0, ""
@@ -66,8 +69,11 @@ def download(asked: Asked) -> Iterator[bytes]:
                 positions = going_on(merged.readers)
                 why = f"{budget.records} records were looked at, and the log has more"
             break
-        line = _line(query.topic, found, with_values=with_values)
-        if written + len(line) > DOWNLOAD_BYTES_MAX:
+        left = DOWNLOAD_BYTES_MAX - written
+        line = b""
+        if _least_bytes(found, with_values=with_values) <= left:
+            line = _line(query.topic, found, with_values=with_values)
+        if not line or len(line) > left:
             why = f"the next message would make it more than {DOWNLOAD_BYTES_MAX} bytes"
             # It is taken: the page goes on with it.
             positions = going_on(merged.readers)
@@ -84,6 +90,17 @@ def download(asked: Asked) -> Iterator[bytes]:
         piece += json.dumps({"ended_early": why, "go_on": following}).encode() + b"\n"
     if piece:
         yield bytes(piece)
+
+
+def _least_bytes(found: Found, *, with_values: bool) -> int:
+    """Of its line, without making it: JSON has at least the bytes of the payloads."""
+    record = found.record
+    if record is None:
+        return 0
+    payloads = [record.key]
+    if with_values:
+        payloads += [record.value, *(value for _, value in record.headers)]
+    return sum(len(each or b"") for each in payloads)
 
 
 def _line(topic: str, found: Found, *, with_values: bool) -> bytes:

@@ -43,6 +43,7 @@ from kbroker.console.page import (
 )
 from kbroker.console.records import Budget, Found, Merged, Reading
 from kbroker.console.search import Filters
+from kbroker.limits import CONSOLE_PATH_CHARS_MAX
 
 if TYPE_CHECKING:
     from kbroker.console.asked import Asked
@@ -100,7 +101,7 @@ def make(asked: Asked) -> Page:
         next_path=following,
     )
     sections: list[Section] = [
-        *_notices(query, chosen, filters, with_values=with_values, went_on=bool(following)),
+        *_notices(query, chosen, filters, following, with_values=with_values),
         Form(
             "query",
             "Search",
@@ -163,8 +164,9 @@ def _looked(budget: Budget, merged: Merged) -> Facts:
 
 
 def _notices(
-    query: MessageQuery, chosen: Chosen, filters: Filters, *, with_values: bool, went_on: bool
+    query: MessageQuery, chosen: Chosen, filters: Filters, following: str, *, with_values: bool
 ) -> list[Notice]:
+    """`following`: the address that goes on, if the log has more."""
     notices: list[Notice] = []
     if not with_values:
         text = "values and headers are left out: admin.console.messages is keys"
@@ -179,7 +181,10 @@ def _notices(
     if filters.cut:
         text = f"of {filters.cut} long texts the beginning alone was searched by the expression"
         notices.append(Notice(Tone.QUIET, text, "contains and equals search all of a text"))
-    if went_on and query.wanted != type(query.wanted)():
+    if len(following) > CONSOLE_PATH_CHARS_MAX:
+        text = "the log has more, and the address that goes on is too long for a link"
+        notices.append(Notice(Tone.WARN, text, "look at fewer partitions, or for a shorter text"))
+    elif following and query.wanted != type(query.wanted)():
         text = "the search has not come to the end of the log"
         notices.append(Notice(Tone.QUIET, text, "go on by the link below the rows"))
     return notices

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.console import message_download, message_tail
+from kbroker.console import message_download, message_tail, search
 from kbroker.console.asked import Asked, Ended, Refused
 from kbroker.console.message_download import download
 from kbroker.console.message_tail import ROWS_PER_S_MAX, columns_of, tail
 from kbroker.console.page import Form, Links, Notice
 from kbroker.console.pages import messages
 from kbroker.console.search import TEXT_CHARS_MAX, Filters, Match, Wanted
+from kbroker.limits import CONSOLE_PATH_CHARS_MAX
 from kbroker.protocol.record_batch import Record
 from tests.unit.console.fake_log import (
     NOW_MS,
@@ -193,6 +194,45 @@ def test_the_time_of_a_page_is_bounded() -> None:
     assert len(client.fetches) < 12
 
 
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+def test_a_search_goes_past_a_batch_that_takes_too_long(order: str) -> None:
+    log = FakePartition()
+    log.add(records(0, 1, value=b"needle"))
+    log.add(records(1, 3_000))
+    log.add(records(3_001, 1, value=b"needle"))
+    client = FakeLogs([log])
+    clock: ManualClock = client.cluster.clock
+    found: list[Any] = []
+    notes: list[Any] = []
+    query = {"value": "needle|x", "match": "expression", "order": order}
+    for _ in range(9):
+        request = asked(client, query)._replace(pause=lambda: clock.advance(ms=400))
+        page = messages.make(request)
+        for offset, note in zip(column(page, "offset"), column(page, "value"), strict=True):
+            (found if note == "needle" else notes).append((offset, note))
+        following = table(page, "messages").next_path
+        if not following:
+            break
+        query = query_of(following)
+    assert sorted(each[0] for each in found) == [0, 3_001]
+    ((offset, note),) = notes
+    assert 1 < offset < 3_000
+    assert str(note).startswith("offsets 1 to 3000 are not searched to their end")
+
+
+def test_a_search_within_one_record_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with so many headers that an expression takes minutes."""
+    monkeypatch.setattr(search, "STEPS_AT_ONCE", 1_000)
+    headers = tuple((f"h{n}", b"v" * 100) for n in range(200))
+    client = one_log(Record(b"k", b"v", headers, NOW_MS, 0))
+    clock: ManualClock = client.cluster.clock
+    request = asked(client, {"header": "[a-z]{9}!", "match": "expression"})
+    page = messages.make(request._replace(pause=lambda: clock.advance(ms=100)))
+    (note,) = column(page, "value")
+    assert "not searched to their end" in str(note)
+    assert not table(page, "messages").next_path
+
+
 def test_a_visitor_that_goes_ends_the_page() -> None:
     calls = 0
 
@@ -251,6 +291,18 @@ def test_partitions_beyond_a_page_are_a_link_away() -> None:
     assert column(messages.make(asked(FakeLogs(logs), query_of(path))), "partition") == [110]
 
 
+def test_an_address_that_is_too_long_for_a_link_is_not_called_one() -> None:
+    """A text in another script takes nine characters of an address for each of its own."""
+    logs = [FakePartition() for _ in range(60)]
+    for log in logs:
+        log.add(records(0, 100, value=("\u4e00" * 900).encode()))
+    page = messages.make(asked(FakeLogs(logs), {"value": "\u4e00" * 500, "rows": "1"}))
+    assert len(table(page, "messages").next_path) > CONSOLE_PATH_CHARS_MAX
+    assert notices(page) == [
+        "the log has more, and the address that goes on is too long for a link"
+    ]
+
+
 # --- download -------------------------------------------------------------------------------------
 
 
@@ -301,6 +353,32 @@ def test_a_long_download_gives_the_thread_up() -> None:
     pieces = list(download(slow))
     assert len(pieces) >= 3
     assert not any(pieces)
+
+
+def test_a_download_fetches_a_large_batch_once() -> None:
+    log = FakePartition()
+    log.add(records(0, 2_000))
+    for order in ("newest", "oldest"):
+        client = FakeLogs([log])
+        lines = lines_of(download(asked(client, {"order": order, "rows": "1"})))
+        assert [line["offset"] for line in lines] == sorted(range(2_000), reverse=order == "newest")
+        assert len(client.fetches) <= 8
+
+
+def test_a_line_that_cannot_fit_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_download, "DOWNLOAD_BYTES_MAX", 1_000)
+    made: list[int] = []
+    line = message_download._line
+
+    def noted(topic: str, found: Any, **how: bool) -> bytes:
+        made.append(found.offset)
+        return line(topic, found, **how)
+
+    monkeypatch.setattr(message_download, "_line", noted)
+    client = one_log(Record(b"k", b"v", (), NOW_MS, 0), Record(b"k", bytes(2_000), (), NOW_MS, 1))
+    first, last = lines_of(download(asked(client, {"order": "oldest"})))
+    assert first["offset"] == 0 and made == [0]
+    assert query_of(last["go_on"])["at"] == "0:1"
 
 
 # --- live tail ------------------------------------------------------------------------------------
