@@ -60,6 +60,8 @@ LED_ASKED_MAX: Final = 2_000
 # Troubles at the top of the page; the table of checks has all.
 NOTICES_MAX: Final = 20
 _TONES: Final = {OK: Tone.GOOD, WARNING: Tone.WARN, FAILING: Tone.BAD}
+# That of `kbroker health`.
+_ORDER: Final = ("brokers", "controller", "certificate", "partitions", "transactions", "disk")
 _DAY_S: Final = 86_400
 
 Directories = Mapping[int, Sequence["LogDirectory"]]
@@ -139,7 +141,7 @@ def _made(asked: Asked) -> Page:
     if directories is not None:
         looks.checks += cluster_health.disks(directories)
     looks.at("transactions", lambda: _transactions(asked, cluster, looks.pause))
-    checks = looks.checks
+    checks = sorted(looks.checks, key=lambda each: _ORDER.index(each.name))
     sections: list[Section] = [
         *_notices(checks),
         _cluster(cluster, partitions, figures),

@@ -171,12 +171,12 @@ def test_checks_that_come_too_late_are_lines_of_the_page() -> None:
     client.cluster.link = hang
     page = overview.make(asked_of(client))
     assert [(row["name"], str(row["seen"])[:11]) for row in rows(page, "checks")] == [
-        ("partitions", "1 in 1 topi"),
         ("brokers", "broker 1: b"),
         ("brokers", "not looked "),
         ("certificate", "not looked "),
-        ("disk", "not looked "),
+        ("partitions", "1 in 1 topi"),
         ("transactions", "not looked "),
+        ("disk", "not looked "),
     ]
     assert facts(page, "alarms")["under_replicated"] == 0
     assert facts(page, "alarms")["offline_directories"] is None
@@ -192,9 +192,9 @@ def test_a_check_that_fails_is_a_line_of_the_page(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(client, "reassignments", refuse)
     page = overview.make(asked_of(client))
     assert [(row["name"], row["verdict"]) for row in rows(page, "checks")] == [
-        ("partitions", "warning"), ("brokers", "ok"), ("disk", "warning"),
+        ("brokers", "ok"), ("partitions", "warning"), ("disk", "warning"),
     ]  # fmt: skip
-    assert rows(page, "checks")[0]["seen"] == "unknown: a certificate is not accepted"
+    assert rows(page, "checks")[1]["seen"] == "unknown: a certificate is not accepted"
     assert facts(page, "alarms")["under_replicated"] is None
     assert facts(page, "cluster")["partitions"] is None
 
