@@ -5,8 +5,8 @@ A broker with topics, hostile records and a group, and Chromium without a window
 opened light and dark, 1280 and 390 px wide, and once without JavaScript. A page fails where
 something is logged by the browser (a violation of the policy, an exception; not the status of a
 page that is an error), where it asks another host for something, where it is wider than the window,
-and where axe-core finds a violation. `--axe FILE` names axe.min.js (npm install axe-core); without it that is left out.
-`--topics N` has so many topics and prints the time of their page.
+and where axe-core finds a violation. `--axe FILE` names axe.min.js (npm install axe-core); without
+it that is left out. `--topics N` has so many topics and prints the time of their page.
 """
 
 from __future__ import annotations

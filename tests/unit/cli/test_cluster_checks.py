@@ -200,7 +200,7 @@ def test_a_certificate_that_is_not_accepted_is_a_line_of_its_broker() -> None:
         return SimpleNamespace(certificate_not_after_s=lambda: 5.0)
 
     client.cluster.link = link
-    assert cluster_health.brokers(client, client.answer) == [
+    assert list(cluster_health.brokers(client, client.answer)) == [
         Check(FAILING, "brokers", f"broker 2: {refused.cause}", "see the store")
     ]
     assert certificates.not_after_s(client) == {1: 5.0}

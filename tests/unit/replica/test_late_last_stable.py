@@ -163,7 +163,7 @@ def test_one_look_finds_all_transactions_of_before_the_start(open_log: OpenLog) 
     assert log.last_stable_offset == 2
 
 
-def test_a_late_offset_of_which_the_disk_has_told_is_no_fault_of_it(
+def test_a_late_offset_that_the_disk_knows_is_no_fault_of_it(
     late: LedLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another transaction may be the oldest by then."""
