@@ -62,9 +62,11 @@ def test_there_is_no_thread_before_the_first_job(held: Held) -> None:
 
 def test_a_thread_that_cannot_start_fails_one_job(held: Held) -> None:
     refused = RuntimeError("can't start new thread")
-    with mock.patch.object(threading.Thread, "start", side_effect=refused):
-        with pytest.raises(RuntimeError, match="new thread"):
-            held.worker.submit(lambda job: 7, 1_000)
+    with (
+        mock.patch.object(threading.Thread, "start", side_effect=refused),
+        pytest.raises(RuntimeError, match="new thread"),
+    ):
+        held.worker.submit(lambda job: 7, 1_000)
     assert held.worker.thread is None
     assert held.worker.submit(lambda job: 8, 1_000).future.result(TIMEOUT_S) == 8
 
