@@ -39,9 +39,9 @@ def _named(headers: Iterable[tuple[bytes, bytes]]) -> Address | None:
     if _FORWARDED_FOR in last:
         return _address(last[_FORWARDED_FOR])
     for pair in last.get(_FORWARDED, "").split(";"):
-        key, _, value = pair.strip().partition("=")
+        key, _, named = pair.strip().partition("=")
         if key.lower() == "for":
-            return _address(value.strip('"'))
+            return _address(named.strip('"'))
     return None
 
 
