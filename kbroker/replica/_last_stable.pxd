@@ -13,7 +13,7 @@ cdef void last_stable_move_locked(
     Log* log, const Bound* high_watermark, Bound* at, int* is_late) noexcept nogil
 
 # One that is late moves to where the disk says that it is. Takes the lock, and not while it waits
-# for the disk. 1: it has moved, and reads may find more. -1: the disk does not say.
+# for the disk. 1: it has moved, and reads may find more.
 cdef int last_stable_find(
     Log* log, const Bound* high_watermark, Bound* at, int* is_late) noexcept nogil
 

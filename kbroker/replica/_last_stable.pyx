@@ -15,7 +15,7 @@ from libc.stdint cimport int16_t
 from kbroker.core._atomics cimport kb_add_int, kb_load_int, kb_store_i64, kb_store_int
 from kbroker.core._error_codes cimport NO_ERROR
 from kbroker.log.engine._storage cimport lock_to_look, unlock_log
-from kbroker.log.engine._transactions cimport last_stable_locked, transactions_find
+from kbroker.log.engine._transactions cimport last_stable_locked, transaction_start_find
 from kbroker.log.engine._types cimport Bound
 
 cdef int late_count = 0           # atomic
@@ -47,11 +47,10 @@ cdef int last_stable_find(
     Log* log, const Bound* high_watermark, Bound* at, int* is_late
 ) noexcept nogil:
     cdef Bound before
-    cdef int16_t error
     cdef int moved = 0
     if not kb_load_int(is_late):
         return 0
-    error = transactions_find(log)
+    transaction_start_find(log)
     lock_to_look(log)
     if log.online:
         before = at[0]
@@ -60,8 +59,6 @@ cdef int last_stable_find(
             at.offset != before.offset or at.segment_base != before.segment_base
             or at.position != before.position)
     unlock_log(log)
-    if not moved and error != NO_ERROR and kb_load_int(is_late):
-        return -1
     return moved
 
 

@@ -5,6 +5,6 @@ def late_count() -> int:
     until that is known it stays, and committed reads end there."""
 
 def is_late(replica: Replica) -> bool: ...
-def find(replica: Replica) -> bool | None:
-    """Ask the disk where it lies. True: it has moved; reads that wait are to be woken. None: an
-    error of the disk leaves it late. Waits for the disk, without the log's lock."""
+def find(replica: Replica) -> bool:
+    """Ask the disk where it lies. True: it has moved; reads that wait are to be woken. An error of
+    the disk leaves it late. Waits for the disk, without the log's lock."""

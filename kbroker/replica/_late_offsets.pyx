@@ -15,8 +15,8 @@ def is_late(Replica replica not None) -> bool:
     return bool(kb_load_int(&replica.partition.last_stable_is_late))
 
 
-def find(Replica replica not None) -> bool | None:
+def find(Replica replica not None) -> bool:
     cdef int moved
     with nogil:
         moved = partition_find_last_stable(replica.partition)
-    return None if moved < 0 else bool(moved)
+    return bool(moved)

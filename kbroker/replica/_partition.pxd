@@ -98,7 +98,7 @@ cdef int partition_begin_epoch(
 cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil
 
 # A last stable offset that is late moves to where the disk says that it is; not under the lock. 1:
-# it has moved, and reads may find more. -1: the disk does not say.
+# it has moved, and reads may find more.
 cdef int partition_find_last_stable(Partition* partition) noexcept nogil
 
 # Moves the high watermark to where every replica in sync is; nothing, if it is there.

@@ -29,10 +29,9 @@ def find_late(
         return
     for replica in list(replicas().values()):
         if is_late(replica) and replica.online:
-            found = find(replica)
-            if found:
+            if find(replica):
                 wake(replica)
-            if found is None:
+            if is_late(replica):
                 lines.write(
                     logging.WARNING, "late",
                     "%s: the disk does not tell where its oldest open transaction begins; committed"

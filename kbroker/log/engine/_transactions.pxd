@@ -21,10 +21,9 @@ cdef int transaction_check_locked(
 # The last stable offset of a high watermark: `bound` moves back from that to the first batch of
 # what is open below it, or has a marker at or above it; never before the log's start. 0, or
 # READ_WOULD_WAIT: memory does not say where that batch is, and the bound is at its offset, below
-# all bytes of its segment. It is not looked for again before transactions_find() has.
+# all bytes of its segment. It is not looked for again before transaction_start_find() has.
 cdef int16_t last_stable_locked(Log* log, Bound* bound) noexcept nogil
 
-# Looks for that batch on the disk, and notes where it is; and for those of later transactions, for
-# each is the first when those before it have ended. Takes the lock, and not while it waits for the
-# disk. 0, or an error of the first read.
-cdef int16_t transactions_find(Log* log) noexcept nogil
+# Looks for that batch on the disk, and notes where it is. Takes the lock, and not while it waits
+# for the disk. 0, or an error of the read.
+cdef int16_t transaction_start_find(Log* log) noexcept nogil

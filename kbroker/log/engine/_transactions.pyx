@@ -10,7 +10,7 @@ The last stable offset is the high watermark, or the first offset of a transacti
 below it, or that is decided by a marker which the high watermark has not passed. Where that lies in
 the files is noted when the transaction begins. After a start from a snapshot, and after a
 compaction, it is looked for: in memory under the log's lock, which appends wait for, and on the
-disk without it, by threads that may wait (`transactions_find`). No GIL.
+disk without it, by threads that may wait (`transaction_start_find`). No GIL.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -29,7 +29,6 @@ from kbroker.log.engine._types cimport READ_WOULD_WAIT, WAITS_FOR_LOCKS, Batch, 
 cdef enum:
     # Of Produce, and from it on a producer has an epoch for each transaction.
     ADDS_BY_PRODUCE = 12
-    LOOKS_MAX = 100               # of one call: a read of the disk each
 
 
 cdef int transaction_check_locked(
@@ -84,50 +83,34 @@ cdef int16_t last_stable_locked(Log* log, Bound* bound) noexcept nogil:
     return NO_ERROR
 
 
-cdef Transaction* _unknown_locked(Log* log, int64_t from_offset) noexcept nogil:
-    # The first transaction from there on of which it is not known where it begins.
-    cdef Transaction* transaction = log.producers.first_transaction if log.online else NULL
-    while transaction != NULL and (
-        transaction.first_offset < from_offset or transaction.start.position >= 0
-    ):
-        transaction = transaction.later
-    return transaction
+cdef Transaction* _unknown_locked(Log* log) noexcept nogil:
+    # The first transaction, if it is not known where it begins.
+    cdef Transaction* first = log.producers.first_transaction
+    if not log.online or first == NULL or first.start.position >= 0:
+        return NULL
+    return first
 
 
-cdef int16_t transactions_find(Log* log) noexcept nogil:
-    cdef int64_t first_offset = -1
-    cdef int16_t error = _find_next(log, &first_offset)
-    cdef int looks = 1
-    while error == NO_ERROR and first_offset >= 0 and looks < LOOKS_MAX:
-        if _find_next(log, &first_offset) != NO_ERROR:
-            break                 # the next one may never be the first
-        looks += 1
-    return error
-
-
-cdef int16_t _find_next(Log* log, int64_t* after) noexcept nogil:
-    # Of the first one after that; -1: there is none.
+cdef int16_t transaction_start_find(Log* log) noexcept nogil:
     cdef Transaction* first
     cdef Found found
     cdef int64_t first_offset = -1, offset = -1
     cdef int16_t error
     lock_to_look(log)
-    first = _unknown_locked(log, after[0] + 1)
-    after[0] = -1
+    first = _unknown_locked(log)
     if first != NULL:
         first_offset = first.first_offset
         offset = max(first_offset, log.log_start_offset)
     unlock_log(log)
     if first_offset < 0:
         return NO_ERROR
-    after[0] = first_offset
     error = log_place_of(log, offset, &found)
     if error != NO_ERROR or found.segment == NULL:
         return error
     lock_to_look(log)
     # A segment that was compacted or cut off meanwhile is not the log's any more. A cut above the
     # transaction's beginning leaves the bytes below it, and one below it takes the transaction.
-    first = _unknown_locked(log, first_offset)
+    first = _unknown_locked(log)
     if (
         first != NULL and first.first_offset == first_offset and offset >= log.log_start_offset
         and log_has_segment(log, found.segment)

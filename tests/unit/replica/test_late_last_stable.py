@@ -142,31 +142,3 @@ def test_a_log_that_is_cut_while_it_is_looked_for(late: LedLog) -> None:
     assert late.last_stable_offset == 1
     assert end(late, 8).value == 0
     assert late.last_stable_offset == late.log_end_offset == 3
-
-
-def test_one_look_finds_all_transactions_of_before_the_start(open_log: OpenLog) -> None:
-    """Each is the oldest when those before it have ended: no reader waits for a look again."""
-    log = open_log()
-    append(log, plain())
-    append(log, batch(7, 0))
-    append(log, batch(8, 0))
-    log.roll()
-    log.flush_rolled()
-    append(log, plain())
-    log.close()
-    log = started(open_log, UNREADABLE)
-    assert is_late(log)
-    find(log)
-    assert log.last_stable_offset == 1
-    end(log, 7)
-    assert not is_late(log)
-    assert log.last_stable_offset == 2
-
-
-def test_a_late_offset_that_the_disk_knows_is_no_fault_of_it(
-    late: LedLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another transaction may be the oldest by then."""
-    monkeypatch.setattr("kbroker.replica.late_last_stable.find", lambda replica: False)
-    assert list(find_late(lambda: {late.name: late}, lambda replica: None)) == [None]
-    assert caplog.text == ""
