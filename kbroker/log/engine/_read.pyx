@@ -463,6 +463,9 @@ cdef int16_t log_place_of(Log* log, int64_t offset, Found* found) noexcept nogil
     found.patience = WAITS_FOR_DISK
     found.passes_empty = 0
     lock_to_look(log)
+    if not log.online:            # closed since: it has no segments
+        unlock_log(log)
+        return KAFKA_STORAGE_ERROR
     end = log_end_locked(log)
     error = log_find_locked(log, offset, &end, found)
     unlock_log(log)
