@@ -120,10 +120,12 @@ class Cluster:
             if self._links.has(address):
                 return address
         reasons: list[str] = []
-        refused: KafkaError | None = None
+        refused: KafkaError | UserError | None = None
         for address in candidates:
             try:
                 self.link(address)
+            except UserError as error:  # its certificate is not accepted
+                refused = refused or error
             except KafkaError as error:
                 if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
                     refused = refused or error
@@ -166,16 +168,18 @@ class Cluster:
 
         Any other error is raised, when nothing is due any more on the links. A request that only
         reads is sent a second time if it failed on a link that was opened before: the broker may
-        have been restarted, or have closed the connection, since then.
+        have been restarted, or have closed the connection, since then. To one that is late nothing
+        is sent again.
 
         Not `of_all`: a broker whose certificate is not accepted counts as one that is away.
         """
         kept = {ask.address for ask in asks if self._links.has(ask.address)}
         results = self._ask_each(asks, of_all=of_all)
+        late = {ask.address for ask, each in zip(asks, results, strict=True) if _is_late(each)}
         lost = [
             index
             for index, ask in enumerate(asks)
-            if ask.address in kept and ask.api_key in _READS and _is_lost(results[index])
+            if ask.address in kept - late and ask.api_key in _READS and _is_lost(results[index])
         ]
         if lost:
             again = self._ask_each([asks[index] for index in lost], of_all=of_all)
@@ -398,15 +402,18 @@ class Cluster:
         api_key: ApiKey,
         encode: Callable[[int, Mapping[TopicPartition, Any]], bytes],
         decode: Decode[dict[TopicPartition, Any]],
+        *,
+        of_all: bool = True,
     ) -> dict[TopicPartition, Any]:
-        """One request to each leader. Partitions of a leader that fails are left out."""
+        """One request to each leader. Partitions of a leader that fails are left out. `of_all`: as
+        of `ask_all`."""
 
         def ask(address: Address, partitions: list[TopicPartition]) -> Ask:
             share = {partition: asked[partition] for partition in partitions}
             return Ask(address, api_key, lambda version: encode(version, share), decode)
 
         grouped = self._by_leader(asked)
-        answers = self.ask_all([ask(*group) for group in grouped.items()])
+        answers = self.ask_all([ask(*group) for group in grouped.items()], of_all=of_all)
         results: dict[TopicPartition, Any] = {}
         for partitions, answer in zip(grouped.values(), answers, strict=True):
             if isinstance(answer, KafkaError):
@@ -470,3 +477,7 @@ class Cluster:
 
 def _is_lost(result: Any) -> bool:
     return isinstance(result, KafkaError) and result.code is ErrorCode.NETWORK_EXCEPTION
+
+
+def _is_late(result: Any) -> bool:
+    return isinstance(result, KafkaError) and result.code is ErrorCode.REQUEST_TIMED_OUT

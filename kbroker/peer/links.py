@@ -2,9 +2,9 @@
 
 A link that its broker has closed is replaced by another one for the next request. A broker that
 hangs costs the client the whole time of a link's set-up. So for SILENCE_MS after that the same
-error is raised at once, and the next try has a fifth of the time, until one succeeds. A broker
-whose last response did not come in time has such a short try, too. A connection that is refused
-costs nothing: it is tried each time.
+error is raised at once, and the next try has a fifth of the time; each later one has twice the time
+of the last, until one succeeds. A broker whose last response was late has a short try, too. A
+connection that is refused costs nothing: it is tried each time.
 
 Bounds: an entry for each address that was asked, until `forget`. Owner: the client's thread.
 """
@@ -27,12 +27,16 @@ SILENCE_MS: Final = 5_000
 _COSTLY_MS: Final = 500
 _PROBE_MS_MIN: Final = 1_000
 _PROBE_SHARE: Final = 5
+_DOUBLED_MAX: Final = 8  # the whole time long before
 
 
 class _Silence(NamedTuple):
+    """`failures`: costly tries in a row; the next one has twice the time of the last."""
+
     until_ns: int
     code: ErrorCode
     message: str
+    failures: int
 
 
 class Links:
@@ -66,7 +70,9 @@ class Links:
             raise KafkaError(silence.code, silence.message)
         if silence is not None or (link is not None and link.was_late):
             setup_ms = min(timeout_ms, SETUP_TIMEOUT_MS_MAX)
-            timeout_ms = min(timeout_ms, max(setup_ms // _PROBE_SHARE, _PROBE_MS_MIN))
+            doubled = 0 if silence is None else silence.failures - 1
+            probe_ms = max(setup_ms // _PROBE_SHARE, _PROBE_MS_MIN) << min(doubled, _DOUBLED_MAX)
+            timeout_ms = min(timeout_ms, probe_ms)
         if link is not None:
             link.close()
         try:
@@ -82,7 +88,9 @@ class Links:
         now_ns = self._clock.monotonic_ns()
         if error.code.retriable and now_ns - began_ns >= _COSTLY_MS * NS_PER_MS:
             until_ns = now_ns + SILENCE_MS * NS_PER_MS
-            self._silent[address] = _Silence(until_ns, error.code, error.message)
+            before = self._silent.get(address)
+            failures = 1 if before is None else before.failures + 1
+            self._silent[address] = _Silence(until_ns, error.code, error.message, failures)
         else:
             self._silent.pop(address, None)
             self._links.pop(address, None)  # the next try has the whole time again

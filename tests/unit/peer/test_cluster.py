@@ -51,6 +51,8 @@ class FakeLink:
         self._due.append(body)
 
     def receive(self, deadline_ns: int) -> Reader:
+        if not self._due:
+            raise network_error(f"{self.address} is closed")
         body = self._due.pop(0)
         if self.is_lost:
             self.close()
@@ -146,7 +148,7 @@ def test_a_broker_that_hung_is_tried_for_a_short_time_until_it_answers(
         brokers.clock.advance(SILENCE_MS)
     brokers.hung = set()
     assert cluster.ask_all([ask(A, 2)]) == [2]
-    assert brokers.tries == [(A, TIMEOUT_MS), (A, 1_000), (A, 1_000)]
+    assert brokers.tries == [(A, TIMEOUT_MS), (A, 1_000), (A, 2_000)]
     brokers.hung = {A}
     cluster.link(A).close()
     cluster.ask_all([ask(A, 3)])
@@ -182,6 +184,18 @@ def test_a_broker_that_refuses_connections_is_tried_each_time(
     assert cluster.ask_all([ask(A, 2)]) == [2]
 
 
+def test_to_a_broker_that_is_late_nothing_is_sent_again(brokers: Brokers, cluster: Cluster) -> None:
+    assert cluster.ask_all([ask(A, 1)]) == [1]
+
+    def late(reader: Reader, version: int) -> int:
+        brokers.clock.advance(TIMEOUT_MS)
+        return reader.int32()
+
+    results = cluster.ask_all([ask(B, 2, decode=late), ask(A, 3), ask(A, 4)])
+    assert codes(results) == [2, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION]
+    assert [int.from_bytes(each, "big") for each in brokers.sent] == [1, 2, 3, 4]
+
+
 # --- answers that are due when something fails ---
 
 
@@ -195,6 +209,16 @@ def test_a_certificate_that_is_not_accepted_leaves_no_answer_due(
     results = cluster.ask_all([ask(A, 4), ask(B, 5)], of_all=False)
     assert codes(results) == [4, ErrorCode.NETWORK_EXCEPTION]
     assert results[1].message == "its certificate has expired"
+
+
+def test_another_broker_is_asked_where_the_first_has_a_bad_certificate(brokers: Brokers) -> None:
+    cluster = Cluster("a:1,b:1", client_id="test", timeout_ms=TIMEOUT_MS, clock=brokers.clock)
+    brokers.failing = {A: UserError("its certificate has expired")}
+    assert cluster.any_broker() == B
+    cluster.link(B).close()
+    brokers.failing[B] = network_error("refused")
+    with pytest.raises(UserError, match="has expired"):
+        cluster.any_broker()
 
 
 def test_an_answer_that_nothing_reads_is_not_taken_for_a_later_one(cluster: Cluster) -> None:
