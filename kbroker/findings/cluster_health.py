@@ -166,6 +166,8 @@ def transactions(
         found = held_back(client, led, pause)
     except KafkaError as error:
         yield Check(WARNING, "transactions", f"unknown: {error}", "see the brokers' logs")
+    except UserError as error:
+        yield Check(WARNING, "transactions", f"unknown: {error.cause}", error.fix)
     else:
         yield from transactions_held(found, len(led))
 
