@@ -241,7 +241,8 @@ class PartitionReader:
             for number, record in enumerate(opened.records(RECORD_HEADERS_MAX), start=1):
                 if number % RECORDS_AT_ONCE == 0:
                     reading.pause()
-                    reading.budget.check_batch()
+                    if filters.is_slow:
+                        reading.budget.check_batch()
                 following = record.offset + 1
                 if self.low <= record.offset < self.high and filters.match(
                     record, reading.budget.check_batch

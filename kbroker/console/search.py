@@ -70,6 +70,10 @@ class Filters:
         self._value: Final = self._compiled("value", wanted.value)
         self._header: Final = self._compiled("header", wanted.header)
         self._needles: Final = _needles(wanted)
+        # An expression may take long for a record; other filters take as long as the batch is.
+        self.is_slow: Final = wanted.match is Match.EXPRESSION and bool(
+            wanted.key or wanted.value or wanted.header
+        )
 
     def may_match(self, payload: bytes) -> bool:
         """Whether a batch of these records may have a match: the quick look before they are made.

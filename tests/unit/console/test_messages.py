@@ -220,6 +220,19 @@ def test_a_search_goes_past_a_batch_that_takes_too_long(order: str) -> None:
     assert str(note).startswith("offsets 1 to 3000 are not searched to their end")
 
 
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+def test_a_batch_without_an_expression_is_read_to_its_end(order: str) -> None:
+    """However busy the broker is: the time is that of other threads."""
+    log = FakePartition()
+    log.add(records(0, 3_000, value=b"needle"))
+    client = FakeLogs([log])
+    clock: ManualClock = client.cluster.clock
+    query = {"value": "needle", "order": order}
+    request = asked(client, query)._replace(pause=lambda: clock.advance(ms=400))
+    offsets = column(messages.make(request), "offset")
+    assert offsets[0] == (2_999 if order == "newest" else 0)
+
+
 def test_a_search_within_one_record_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """One with so many headers that an expression takes minutes."""
     monkeypatch.setattr(search, "STEPS_AT_ONCE", 1_000)
