@@ -61,6 +61,7 @@ def log_ends(asked: Asked, wanted: Collection[TopicPartition]) -> dict[TopicPart
         ApiKey.LIST_OFFSETS,
         messages.encode_list_offsets,
         messages.decode_list_offsets,
+        of_all=False,
     )
     return {
         where: result.offset

@@ -30,7 +30,10 @@ def list_groups(client: Client) -> Listing:
     groups: list[Listed] = []
     silent: list[tuple[int, KafkaError]] = []
     answers = client.cluster.everywhere(
-        ApiKey.LIST_GROUPS, messages.encode_list_groups, messages.decode_list_groups
+        ApiKey.LIST_GROUPS,
+        messages.encode_list_groups,
+        messages.decode_list_groups,
+        of_all=False,
     )
     for node_id, answer in answers.items():
         if isinstance(answer, KafkaError):

@@ -59,10 +59,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     """Broker 2 is hung; it leads `bills`."""
     fake = FakeClient(cluster_of((1, 2), orders=[part(0)], bills=[part(0, 2, (2,))]))
 
-    def everywhere(api_key: Any, encode: Any, decode: Any) -> dict[int, Any]:
+    def everywhere(*_: Any, of_all: bool) -> dict[int, Any]:
+        assert not of_all
         return {1: [ListedGroup(each, "", "Stable", "consumer") for each in "ba"], 2: SILENT}
 
-    def ask_leaders(asked: Mapping[TopicPartition, Any], *_: Any) -> dict[TopicPartition, Any]:
+    def ask_leaders(asked: Mapping[TopicPartition, Any], *_: Any, of_all: bool) -> Any:
+        assert not of_all
         return {each: OffsetResult(ErrorCode.NONE, -1, END) for each in asked if each == ORDERS}
 
     def list_offsets(asked: Any) -> Any:
@@ -93,7 +95,7 @@ def test_groups_of_a_silent_coordinator_are_left_out_and_that_is_a_notice(
 
 
 def test_many_silent_coordinators_are_some_notices(client: FakeClient) -> None:
-    client.cluster.everywhere = lambda *_: dict.fromkeys(range(40), SILENT)
+    client.cluster.everywhere = lambda *_, **__: dict.fromkeys(range(40), SILENT)
     page = groups.make(asked_of(client))
     assert rows(page, "groups") == []
     assert len(notices(page)) == groups.NOTICES_MAX + 1
