@@ -31,7 +31,7 @@ USER: Final = 1000
 DATA: Final = "/var/lib/kbroker"
 SETTINGS: Final = ("image.properties", "durable.properties")
 _SITE: Final = "usr/local/lib/python3.11/dist-packages"
-_EXTRAS: Final = "cluster,console"
+_EXTRAS: Final = "cluster"
 # Distributions without a wheel on the index; they are pure Python.
 _SOURCE_ONLY: Final = ("pure-sasl",)
 _GLIBC_MINORS: Final = range(36, 16, -1)  # of manylinux, that the image's C library serves
