@@ -11,9 +11,9 @@ PYTHON ?= python3
 VENV ?= .venv
 PY = $(VENV)/bin/python
 JOBS ?= $(shell nproc)
-# Processes that `make test` runs at once, each with its own brokers and JVMs; 0: in this one. Four
+# Processes that `make test` runs at once, each with its own brokers and JVMs; 0: in this one. Three
 # more than there are processors, since a test waits half of its time.
-TEST_PROCESSES ?= $(shell expr $(JOBS) + 4)
+TEST_PROCESSES ?= $(shell expr $(JOBS) + 3)
 # Two jobs at once, unless the make that is asked has some already.
 IN_PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2)
 # Extra words for the program that a target runs, such as ARGS='-k kcat -x'.
