@@ -13,6 +13,7 @@ from `position`. Owner: the console's thread.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -139,7 +140,7 @@ class _Part(NamedTuple):
         return self.header.offset + max(self.header.last_offset_delta, 0)
 
 
-class PartitionReader:
+class PartitionReader(ABC):
     """What both directions share: the offsets from `low` on and below `high` are to be looked at.
 
     `found`: what was found there and is not taken yet, in the direction's order.
@@ -159,13 +160,13 @@ class PartitionReader:
         return self.low >= self.high
 
     @property
+    @abstractmethod
     def position(self) -> int:
         """Where another reader goes on, after the records that were taken."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_on(self) -> None:
         """One step: a fetch, and what is in it up to the bounds."""
-        raise NotImplementedError
 
     def take(self) -> Found:
         """The next one of `found`."""
