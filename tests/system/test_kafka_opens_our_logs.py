@@ -185,8 +185,10 @@ def consumed(
     })  # fmt: skip
     try:
         where = confluent_kafka.TopicPartition(topic, 0)
-        offsets = eventually(lambda: bounds(consumer, where), "a leader")
-        assert offsets == (found.start, found.end)
+        wanted = found.start, found.end
+        # librdkafka asks for the ends in two requests, and gives the one end twice if the other
+        # response has no offset. Seen once, right after a start of Kafka's.
+        eventually(lambda: bounds(consumer, where) == wanted, f"{topic}: {wanted}")
         where.offset = found.start
         consumer.assign([where])
         records: dict[int, tuple[bytes | None, bytes | None]] = {}
