@@ -59,7 +59,11 @@ def test_the_dearest_frames(broker: Broker) -> None:
     before = slowness()
     meter = Meter(address, broker.pid)
     candidates = [*sessions(), *dearest(talk, topic), *bombs(ids)]
-    costs = [min((meter.cost(each) for _ in range(ROUNDS)), key=cpu) for each in candidates]
+    costs = [meter.cost(each) for each in candidates]
+    for at, cost in enumerate(costs):  # once more what was dear, since a busy machine may be why
+        if cost.cpu_ms > before * cpu_ms_max(cost):
+            again = (meter.cost(candidates[at]) for _ in range(ROUNDS - 1))
+            costs[at] = min((cost, *again), key=cpu)
     talk.close()
     factor = max(before, slowness())
     dear = [cost.text() for cost in costs if cost.cpu_ms > factor * cpu_ms_max(cost)]

@@ -19,7 +19,7 @@ from tests.support.servers import assert_nothing_unexpected
 
 pytestmark = pytest.mark.alone
 
-FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "40000"))
+FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "20000"))
 COMPARED_S = 10.0  # 2,000 produces of the neighbour's
 # The run waits until no file of a deleted topic is open; the default is a minute, in which nothing
 # else of a test run may go on.
