@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     import click
 
 INTERRUPTED_STATUS = 130
+_FIRST_PROCESS = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `kbroker` with `arguments` (default: the process's own) and returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if os.getpid() == _FIRST_PROCESS:
+        _end_on_sigterm()
     try:
         return _run(words)
     except UserError as error:
@@ -41,6 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # interpreter from flushing to the closed pipe once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _end_on_sigterm() -> None:
+    """For process 1 of a container the kernel drops SIGTERM where there is no handler, and whatever
+    runs the container would wait, then kill. A broker that starts replaces this handler."""
+    import signal
+
+    from kbroker.server.signals import end_at_once_on
+
+    end_at_once_on(signal.SIGTERM)
 
 
 def report(message: str, status: int) -> int:

@@ -54,7 +54,7 @@ class EndSignal:
 
     def _end_asked(self, number: int, asked: Callable[[], None]) -> None:
         if self._asked:
-            _end_at_once_on(number)
+            end_at_once_on(number)
             signal.raise_signal(number)
         self._asked = True
         asked()
@@ -77,7 +77,7 @@ class EndSignal:
         for each in _GO_ON:
             signal.signal(each, signal.SIG_IGN)
         for each in _END:
-            _end_at_once_on(each)
+            end_at_once_on(each)
         signal.set_wakeup_fd(-1)
         self._end_if_there_were_two()
         return number
@@ -97,7 +97,8 @@ class EndSignal:
                 signal.raise_signal(number)
 
 
-def _end_at_once_on(number: int) -> None:
+def end_at_once_on(number: int) -> None:
+    """From now on the signal ends the process, also process 1."""
     if os.getpid() == _FIRST_PROCESS:
         signal.signal(number, lambda each, _: os._exit(_KILLED_BY + each))
     else:

@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import termios
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import Admin, Confluent, Record
 from tests.clients.adapters.confluent import eventually
+from tests.support import requirements
 from tests.system.conftest import MakeBroker
 
 pytestmark = pytest.mark.client
@@ -79,3 +81,24 @@ def test_sighup_tries_a_partition_again_that_is_offline(make_broker: MakeBroker)
     broker.signal(signal.SIGHUP)
     eventually(lambda: "were read again" in broker.log_text())
     assert [r.value for r in client.consume("t", 1, partition=1)] == [b"kept"]
+
+
+def test_sigterm_ends_process_1_before_the_start_has_handlers(tmp_path: Path) -> None:
+    """The kernel drops SIGTERM for process 1 of a container as long as there is no handler. The
+    configuration is a pipe without content, so the start waits in its first step."""
+    if os.geteuid() != 0:
+        requirements.skip_on_this_machine("namespaces need root")
+    unshare = requirements.program("unshare", "Debian has it in util-linux")
+    settings = tmp_path / "server.properties"
+    os.mkfifo(settings)
+    process = subprocess.Popen(
+        [unshare, "--pid", "--fork", "--kill-child", sys.executable, "-m", "kbroker", "start",
+         str(settings)],
+    )  # fmt: skip
+    try:
+        with settings.open("w"):  # it has opened the other end
+            (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(first), signal.SIGTERM)
+            assert process.wait(30) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
