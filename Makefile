@@ -68,7 +68,7 @@ wheel: build ## dist/kbroker-*.whl and kbroker_perf-*.whl, of what `make build` 
 wheels: $(VENV)/.release ## both for manylinux, x86_64 and aarch64, into dist/release: compiled by zig, audited
 	@$(PY) -m release.wheels --platforms $(ARGS)
 
-image: $(VENV)/.release wheels ## the image for containers, both machines, without an engine: dist/kbroker-image.tar; apt
+image: $(VENV)/.release wheels ## the image for containers, both machines, without an engine: dist/kbroker-image-*.tar; apt
 	@$(PY) -m release.image $(ARGS)
 
 unit: build $(VENV)/.test ## tests/unit, offline

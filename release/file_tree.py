@@ -72,18 +72,22 @@ def write(files: Files, root: Path) -> None:
 
 
 def packed(files: Files, epoch_s: int, taken: Iterable[str] = ()) -> tuple[bytes, bytes]:
-    """A layer as tar, and the same in gzip. Directories above the files are added, except those of
-    `taken`, which earlier layers have."""
+    """A layer as tar, and the same in gzip."""
+    tar = tar_of(files, epoch_s, taken)
+    compressed = io.BytesIO()
+    with gzip.GzipFile("", "wb", _LEVEL, compressed, mtime=0) as stream:
+        stream.write(tar)
+    return tar, compressed.getvalue()
+
+
+def tar_of(files: Files, epoch_s: int, taken: Iterable[str] = ()) -> bytes:
+    """Directories above the files are added, except those of `taken`, which earlier layers have."""
     whole = _with_parents(files, set(taken))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for name, entry in sorted(whole.items()):
             archive.addfile(_header(name, entry, epoch_s), io.BytesIO(entry.data or b""))
-    tar = buffer.getvalue()
-    compressed = io.BytesIO()
-    with gzip.GzipFile("", "wb", _LEVEL, compressed, mtime=0) as stream:
-        stream.write(tar)
-    return tar, compressed.getvalue()
+    return buffer.getvalue()
 
 
 def _with_parents(files: Files, taken: set[str]) -> Files:

@@ -4,9 +4,9 @@
     python -m release.image --here     of this machine, with the modules of `make build`
 
 The image has three layers: a Python and its libraries, which are packages of Debian; what kbroker
-depends on, as pinned; kbroker's wheel. There is no shell in it. Below dist/ are the layout, for
-registries, and the archive that `docker load` reads. The same commit, packages and zlib make the
-same bytes. Packages of Debian are kept below build/; `--again` fetches those of today.
+depends on, as pinned; kbroker's wheel. There is no shell in it. Below dist/ are the layout of both
+machines, for registries, and the archive of each, for `docker load`. The same commit, packages and
+zlib make the same bytes. Packages of Debian are kept below build/; `--again` fetches today's.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from release import debs, oci, stage, wheels
-from release.file_tree import PROGRAM_MODE, Files, directory, file, of_folder, write
+from release import debs, elf, oci, stage, wheels
+from release.file_tree import PROGRAM_MODE, Entry, Files, directory, file, of_folder, write
 from release.stage import ReleaseError
 
 TREE: Final = wheels.TREE
@@ -31,7 +31,7 @@ USER: Final = 1000
 DATA: Final = "/var/lib/kbroker"
 SETTINGS: Final = ("image.properties", "durable.properties")
 _SITE: Final = "usr/local/lib/python3.11/dist-packages"
-_EXTRAS: Final = "cluster"
+_EXTRAS: Final = "cluster,console"
 # Distributions without a wheel on the index; they are pure Python.
 _SOURCE_ONLY: Final = ("pure-sasl",)
 _GLIBC_MINORS: Final = range(36, 16, -1)  # of manylinux, that the image's C library serves
@@ -89,6 +89,8 @@ def build(given: dict[str, Path], to: Path, *, again: bool = False) -> dict[str,
     """
     epoch_s = wheels.epoch_s()
     to.mkdir(parents=True, exist_ok=True)
+    for old in to.glob(f"{NAME}-image*.tar"):
+        old.unlink()
     layout = oci.Layout(to / f"{NAME}-image", epoch_s)
     cache = TREE / "build" / "image"
     bases = {
@@ -112,7 +114,9 @@ def build(given: dict[str, Path], to: Path, *, again: bool = False) -> dict[str,
     large = [machine for machine, size in made.items() if size > MB_MAX * 1_000_000]
     if large:
         raise ReleaseError(f"the image for {large[0]} has {made[large[0]] / 1e6:.1f} MB")
-    oci.archive(layout.folder, to / f"{NAME}-image.tar", epoch_s)
+    for machine in made:
+        architecture = oci.PLATFORMS[machine].architecture
+        layout.archive(oci.PLATFORMS[machine], to / f"{NAME}-image-{architecture}.tar")
     return made
 
 
@@ -227,10 +231,17 @@ def _split(site: Path) -> tuple[Files, Files]:
     for name, entry in files.items():
         parts = name.removeprefix(f"{_SITE}/").split("/")
         if parts[0].partition("-")[0] != NAME:
-            needed[name] = entry
+            needed[name] = _without_debug_information(name, entry)
         elif parts[:2] != [NAME, "testing"]:  # no test runs in there
             own[name] = entry
     return needed, own
+
+
+def _without_debug_information(name: str, entry: Entry) -> Entry:
+    """Of uvloop it is nine tenths."""
+    if entry.data is None or not name.endswith(".so"):
+        return entry
+    return entry._replace(data=elf.loaded_part(entry.data))
 
 
 # --- bytecode -------------------------------------------------------------------------------------

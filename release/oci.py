@@ -1,10 +1,14 @@
 """An image in the layout of the Open Container Initiative, without a container engine.
 
 `Layout` writes blobs by their digests, `image` one machine's manifest with its layers, `finish` the
-index of all machines. `archive` makes the one file that `docker load`, `podman load` and `skopeo
-copy oci-archive:` read. `unpacked` is the way back, for tests and for `runc`.
+index of all machines. `archive` makes one file of one machine's image, which is the same layout
+again, with the manifest.json of `docker save`: without it Docker loads an archive only where
+containerd keeps its images. `podman load` and `skopeo copy oci-archive:` read the layout.
+`unpacked` is the way back, for tests and for `runc`.
 
 Specification: github.com/opencontainers/image-spec, v1.1: image-layout, manifest, config, index.
+manifest.json: a list of images, each with the paths of its config and layers in the archive, and
+its names; Docker reads layers in gzip, too (moby's image/tarexport).
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from release.file_tree import Files, packed
+from release.file_tree import Files, file, packed, tar_of
 
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -27,6 +31,7 @@ _LAYER: Final = "application/vnd.oci.image.layer.v1.tar+gzip"
 _REFERENCE: Final = "org.opencontainers.image.ref.name"
 # The name that an image gets from `docker load` where containerd keeps images.
 _CONTAINERD_NAME: Final = "io.containerd.image.name"
+_VERSION: Final = {"imageLayoutVersion": "1.0.0"}
 
 
 class Layer(NamedTuple):
@@ -47,6 +52,18 @@ class Platform(NamedTuple):
         return {**found, "variant": self.variant} if self.variant else found
 
 
+class _Image(NamedTuple):
+    """What a machine's image consists of: descriptors, as the specification calls them."""
+
+    manifest: dict[str, Any]
+    config: dict[str, Any]
+    layers: list[dict[str, Any]]
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        return [*self.layers, self.config, self.manifest]
+
+
 PLATFORMS: Final = {"x86_64": Platform("amd64"), "aarch64": Platform("arm64", "v8")}
 
 
@@ -56,7 +73,8 @@ class Layout:
     def __init__(self, folder: Path, epoch_s: int) -> None:
         self.folder: Final = folder
         self._epoch_s = epoch_s
-        self._manifests: list[dict[str, Any]] = []
+        self._images: dict[Platform, _Image] = {}
+        self._name = ""
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "blobs" / "sha256").mkdir(parents=True)
 
@@ -90,33 +108,62 @@ class Layout:
                 "layers": descriptors,
             },
         )
-        self._manifests.append({**manifest, "platform": platform.fields()})
-        return sum(each["size"] for each in (*descriptors, described, manifest))
+        made = _Image({**manifest, "platform": platform.fields()}, described, descriptors)
+        self._images[platform] = made
+        return sum(each["size"] for each in made.parts)
 
     def finish(self, name: str, tag: str) -> None:
         """The index, under a name and tag such as `kbroker` and `0.1.0`."""
+        self._name = f"{name}:{tag}"
+        manifests = [each.manifest for each in self._images.values()]
         index = self._json(
-            _INDEX, {"schemaVersion": 2, "mediaType": _INDEX, "manifests": self._manifests}
+            _INDEX, {"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}
         )
-        annotations = {_REFERENCE: tag, _CONTAINERD_NAME: f"docker.io/library/{name}:{tag}"}
-        top = {
+        (self.folder / "index.json").write_bytes(_encoded(self._top(index)))
+        (self.folder / "oci-layout").write_bytes(_encoded(_VERSION))
+
+    def archive(self, platform: Platform, to: Path) -> None:
+        """One machine's image as one file, once the layout is finished."""
+        image = self._images[platform]
+        paths = {each["digest"]: _path(each["digest"]) for each in image.parts}
+        of_docker = {
+            "Config": paths[image.config["digest"]],
+            "RepoTags": [self._name],
+            "Layers": [paths[each["digest"]] for each in image.layers],
+        }
+        files = {path: file((self.folder / path).read_bytes()) for path in paths.values()}
+        files["index.json"] = file(_encoded(self._top(image.manifest)))
+        files["manifest.json"] = file(_encoded([of_docker]))
+        files["oci-layout"] = file(_encoded(_VERSION))
+        to.write_bytes(tar_of(files, self._epoch_s))
+
+    def _top(self, descriptor: dict[str, Any]) -> dict[str, Any]:
+        """The content of index.json."""
+        annotations = {
+            _REFERENCE: self._name.partition(":")[2],
+            _CONTAINERD_NAME: f"docker.io/library/{self._name}",
+        }
+        return {
             "schemaVersion": 2,
             "mediaType": _INDEX,
-            "manifests": [{**index, "annotations": annotations}],
+            "manifests": [{**descriptor, "annotations": annotations}],
         }
-        (self.folder / "index.json").write_bytes(_encoded(top))
-        (self.folder / "oci-layout").write_bytes(_encoded({"imageLayoutVersion": "1.0.0"}))
 
     def _json(self, kind: str, content: dict[str, Any]) -> dict[str, Any]:
         return self._blob(kind, _encoded(content))
 
     def _blob(self, kind: str, data: bytes) -> dict[str, Any]:
         digest = _digest(data)
-        (self.folder / "blobs" / digest.replace(":", "/")).write_bytes(data)
+        (self.folder / _path(digest)).write_bytes(data)
         return {"mediaType": kind, "digest": digest, "size": len(data)}
 
 
-def _encoded(content: dict[str, Any]) -> bytes:
+def _path(digest: str) -> str:
+    """Of a blob, in a layout."""
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _encoded(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -127,21 +174,6 @@ def _digest(data: bytes) -> str:
 def _names(tar: bytes) -> set[str]:
     with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
         return {name.rstrip("/") for name in archive.getnames()}
-
-
-def archive(layout: Path, to: Path, epoch_s: int) -> None:
-    """The layout as one file."""
-    with tarfile.open(to, "w", format=tarfile.GNU_FORMAT) as made:
-        for path in sorted(layout.rglob("*")):
-            header = tarfile.TarInfo(str(path.relative_to(layout)))
-            header.mtime = epoch_s
-            if path.is_dir():
-                header.type, header.mode = tarfile.DIRTYPE, 0o755
-                made.addfile(header)
-            else:
-                header.size, header.mode = path.stat().st_size, 0o644
-                with path.open("rb") as content:
-                    made.addfile(header, content)
 
 
 def unpacked(layout: Path, platform: Platform, root: Path) -> dict[str, Any]:
@@ -161,7 +193,7 @@ def unpacked(layout: Path, platform: Platform, root: Path) -> dict[str, Any]:
 
 
 def _read(layout: Path, digest: str) -> bytes:
-    data = (layout / "blobs" / digest.replace(":", "/")).read_bytes()
+    data = (layout / _path(digest)).read_bytes()
     if _digest(data) != digest:
         raise ValueError(f"{digest} is another blob")
     return data

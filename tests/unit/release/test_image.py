@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import gzip
+import hashlib
 import io
 import json
+import struct
 import tarfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
-from release import debs, file_tree, image, oci
+from release import debs, elf, file_tree, image, oci
 from release.file_tree import Entry, Files, directory, file, link
 from release.stage import ReleaseError
 
@@ -74,11 +78,48 @@ def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
     second.image(AMD64, other, dict(CONFIG))
     second.image(ARM64, other[:1], dict(CONFIG))
     second.finish("kbroker", "0.1.0")
-    archives = []
-    for made in (first, second):
-        oci.archive(made.folder, tmp_path / f"{made.folder.name}.tar", EPOCH_S)
-        archives.append((tmp_path / f"{made.folder.name}.tar").read_bytes())
-    assert archives[0] == archives[1]
+    for machine, name in ((AMD64, "amd64.tar"), (ARM64, "arm64.tar")):
+        archives = []
+        for made in (first, second):
+            made.archive(machine, tmp_path / name)
+            archives.append((tmp_path / name).read_bytes())
+        assert archives[0] == archives[1]
+
+
+def parts_of(archive: Path) -> dict[str, bytes]:
+    with tarfile.open(archive) as opened:
+        files = {each.name: opened.extractfile(each) for each in opened if each.isfile()}
+        return {name: stream.read() for name, stream in files.items() if stream is not None}
+
+
+def test_docker_finds_an_image_in_its_archive(tmp_path: Path) -> None:
+    """By manifest.json alone, as it does where containerd does not keep its images: the config by
+    its path, as many layers as that has digests, each of that digest once it is unpacked."""
+    layout(tmp_path / "image").archive(AMD64, tmp_path / "image.tar")
+    content = parts_of(tmp_path / "image.tar")
+    (found,) = json.loads(content["manifest.json"])
+    assert found["RepoTags"] == ["kbroker:0.1.0"]
+    config = json.loads(content[found["Config"]])
+    assert config["architecture"] == "amd64" and config["config"] == CONFIG
+    layers = [gzip.decompress(content[path]) for path in found["Layers"]]
+    digests = [f"sha256:{hashlib.sha256(each).hexdigest()}" for each in layers]
+    assert digests == config["rootfs"]["diff_ids"]
+    assert "usr/bin/b" in names_of(layers[1])
+
+
+def test_an_archive_is_a_layout_of_one_machine(tmp_path: Path) -> None:
+    layout(tmp_path / "image").archive(ARM64, tmp_path / "image.tar")
+    content = parts_of(tmp_path / "image.tar")
+    (top,) = json.loads(content["index.json"])["manifests"]
+    assert top["platform"]["architecture"] == "arm64"
+    assert top["annotations"] == {
+        "org.opencontainers.image.ref.name": "0.1.0",
+        "io.containerd.image.name": "docker.io/library/kbroker:0.1.0",
+    }
+    blobs = {PurePosixPath(name).name: blob for name, blob in content.items() if "/" in name}
+    manifest = json.loads(blobs[top["digest"].removeprefix("sha256:")])
+    parts = [top, manifest["config"], *manifest["layers"]]
+    assert set(blobs) == {each["digest"].removeprefix("sha256:") for each in parts}
 
 
 def names_of(tar: bytes) -> list[str]:
@@ -219,3 +260,26 @@ def test_a_wheel_that_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "kbroker-0.1.0-cp311-abi3-manylinux_2_28_x86_64.whl").touch()
     with pytest.raises(ReleaseError, match="no wheel for aarch64 -> make wheels"):
         image._wheels(tmp_path)
+
+
+def test_a_library_without_debug_information_is_loaded(tmp_path: Path) -> None:
+    """What follows the last segment is left out, here of a module of ours, which has some."""
+    (module,) = (Path(image.__file__).parents[1] / "kbroker/core").glob("_xxh3*.so")
+    whole = module.read_bytes()
+    made = elf.loaded_part(whole)
+    assert len(made) < len(whole)
+    assert elf.loaded_part(made) == made
+    path = tmp_path / module.name
+    path.write_bytes(made)
+    assert ctypes.CDLL(str(path)).PyInit__xxh3
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"#!/bin/sh", b"\x7fELF\x01\x01" + bytes(100), b"\x7fELF\x02\x01" + bytes(200),
+     b"\x7fELF\x02\x01" + bytes(26) + struct.pack("<Q", 1 << 60) + bytes(14)
+     + struct.pack("<HH", 56, 9) + bytes(100)],
+    ids=["nothing", "script", "32 bits", "no segment", "segments elsewhere"],
+)  # fmt: skip
+def test_other_files_stay_as_they_are(data: bytes) -> None:
+    assert elf.loaded_part(data) == data
