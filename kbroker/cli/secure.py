@@ -22,6 +22,7 @@ from kbroker.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kbroker.cli.files_together import FilesTogether
     from kbroker.cli.secure_files import Node, Plan
 
 BROKERS_MAX: Final = 3
@@ -73,6 +74,7 @@ def init(
     kbroker secure init /etc/kbroker --broker kafka.example.com
     kbroker start /etc/kbroker/broker-1.properties
     """
+    from kbroker.cli.files_together import settle
     from kbroker.cli.secure_files import BROKER_USER, Plan
 
     place = Path(os.path.abspath(os.path.expanduser(directory)))
@@ -95,6 +97,7 @@ def init(
     plan = Plan(place, nodes, zookeeper, user, password, own, stored)
     # The last file that is written; others, such as the key of the CA, may be kept elsewhere.
     if once and plan.librdkafka_file.exists():
+        settle(plan.directory)
         say(f"{plan.directory} has everything; nothing is changed")
         return
     _make(plan, days)
@@ -129,54 +132,36 @@ def _host_and_port(text: str) -> tuple[str, str]:
 
 
 def _make(plan: Plan, days: int) -> None:
-    """All of it, or nothing: what was written is removed if the users cannot be added."""
-    taken = [each for each in plan.paths if each.exists()]
-    if taken:
-        raise UsageError(f"{taken[0]} is there already", "choose another directory, or remove it")
-    written: list[Path] = []
-    try:
-        _make_files(plan, days, written)
-    except BaseException:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise
+    """All of it, or nothing: what was written is removed if the users cannot be added. After a kill
+    the next call begins anew."""
+    from kbroker.cli.files_together import FilesTogether
+
+    with FilesTogether(plan.directory, [each.name for each in plan.paths]) as files:
+        _make_files(plan, days, files)
 
 
-def _make_files(plan: Plan, days: int, written: list[Path]) -> None:
+def _make_files(plan: Plan, days: int, files: FilesTogether) -> None:
     from kbroker.cli import secure_files
     from kbroker.clock import SystemClock
     from kbroker.security.new_certificates import issue, new_authority
 
     now_ms = SystemClock().wall_ms()
     authority = new_authority("kbroker authority", days=_AUTHORITY_DAYS, now_ms=now_ms)
-    plan.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(written, plan.authority, authority.certificate, _PUBLIC)
-    _write(written, plan.authority_key, authority.key_pem, _SECRET)
+    files.write(plan.authority, authority.certificate, _PUBLIC)
+    files.write(plan.authority_key, authority.key_pem, _SECRET)
     for node in plan.nodes:
         try:
             made = issue(authority, node.name, hosts=node.names, days=days, now_ms=now_ms)
         except ValueError as error:
             raise UsageError(str(error), "check --broker") from None
-        _write(written, plan.key_store(node), made.key_store, _SECRET)
+        files.write(plan.key_store(node), made.key_store, _SECRET)
         settings = secure_files.broker_text(plan, node)
-        _write(written, plan.properties(node), settings.encode(), _SECRET)
-    _write(written, plan.password_file, plan.password.encode(), _SECRET)
-    _write(written, plan.java_file, secure_files.java_text(plan).encode(), _SECRET)
+        files.write(plan.properties(node), settings.encode(), _SECRET)
+    files.write(plan.password_file, plan.password.encode(), _SECRET)
+    files.write(plan.java_file, secure_files.java_text(plan).encode(), _SECRET)
     _add_users(plan)
     # The last file: with all of them there is nothing left to do.
-    _write(written, plan.librdkafka_file, secure_files.librdkafka_text(plan).encode(), _SECRET)
-
-
-def _write(written: list[Path], path: Path, data: bytes, mode: int) -> None:
-    """Never over a file that is there, and never readable for others in between."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    except FileExistsError:  # of another command that runs now
-        raise UsageError(f"{path} is there already", "choose another directory") from None
-    written.append(path)
-    with open(descriptor, "wb") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(data)
+    files.write(plan.librdkafka_file, secure_files.librdkafka_text(plan).encode(), _SECRET)
 
 
 def _add_users(plan: Plan) -> None:

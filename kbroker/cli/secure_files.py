@@ -89,15 +89,15 @@ class Plan(NamedTuple):
 
     @property
     def paths(self) -> list[Path]:
-        """All that is written."""
+        """All that is written; with the last one nothing is left to do."""
         return [
             self.authority,
             self.authority_key,
+            *map(self.key_store, self.nodes),
+            *map(self.properties, self.nodes),
             self.password_file,
             self.java_file,
             self.librdkafka_file,
-            *map(self.key_store, self.nodes),
-            *map(self.properties, self.nodes),
         ]
 
     @property
