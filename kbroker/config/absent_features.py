@@ -6,6 +6,10 @@ in remote storage, let transactions end whose producers count on their two phase
 for other principals than the operator's class would, or make topics that a policy forbids: a start
 with one is refused, and so is a change while the broker runs.
 
+A start is refused as well for a node of a Raft quorum of several, unless `zookeeper.connect` names
+another place for the metadata: each node would serve alone, with a part of the topics. A quorum
+that is this node alone is what a broker without ZooKeeper is, too.
+
 Pure functions; any thread.
 """
 
@@ -19,6 +23,12 @@ from kbroker.errors import ConfigError
 if TYPE_CHECKING:
     from kbroker.config.broker import BrokerConfig
 
+QUORUM: Final = (
+    "process.roles",
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+)
+_ROLES, _VOTERS, _SERVERS = QUORUM
 _JAVA: Final = "Java classes do not run here"
 
 
@@ -67,6 +77,33 @@ def check_absent(config: BrokerConfig) -> None:
         error = refusal(name, config[name], config.origin(name))
         if error is not None:
             raise error
+
+
+def check_quorum(config: BrokerConfig) -> None:
+    """ConfigError: the metadata of this node would be in a Raft quorum, which is absent."""
+    roles = config[_ROLES] or ()
+    if roles and "broker" not in roles:
+        raise ConfigError(
+            f"{_ROLES}={','.join(roles)} ({config.origin(_ROLES)}): there are no controllers apart"
+            " from brokers",
+            "leave this node out; one of the brokers is the controller",
+        )
+    if config["zookeeper.connect"] is not None:
+        return
+    voters, servers = config[_VOTERS], config[_SERVERS]
+    own = str(config.node_id)
+    if any(each.partition("@")[0] != own for each in voters):
+        raise _of_several(config, _VOTERS)
+    if len(servers) > 1 or (servers and roles and "controller" not in roles):
+        raise _of_several(config, _SERVERS)
+
+
+def _of_several(config: BrokerConfig, key: str) -> ConfigError:
+    return ConfigError(
+        f"{key}={','.join(config[key])} ({config.origin(key)}): there is no Raft quorum,"
+        " brokers of a cluster have their metadata in ZooKeeper",
+        "set zookeeper.connect on each broker, as deploy/compose.yaml does",
+    )
 
 
 def refusal(name: str, value: Any, origin: str) -> ConfigError | None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kbroker.config.absent_features import check_absent, refusal
+from kbroker.config.absent_features import check_absent, check_quorum, refusal
 from kbroker.config.admin_listeners import (
     ADMIN,
     ADMIN_LISTENERS,
@@ -324,6 +324,7 @@ def _check_together(config: BrokerConfig) -> None:
     check_streams_groups(config)
     check_share_groups(config)
     check_absent(config)
+    check_quorum(config)
 
 
 def _check_retention(config: BrokerConfig) -> None:

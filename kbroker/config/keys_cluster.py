@@ -81,8 +81,10 @@ KEYS: Final = (
     Key("process.roles", LIST, None,
         "The roles of the process under a Raft quorum. kbroker is always broker and may be"
         " elected controller.", choices=("broker", "controller")),
-    Key("controller.quorum.voters", LIST, (), "The voters of a Raft quorum."),
-    Key("controller.quorum.bootstrap.servers", LIST, (), "Where to find a Raft quorum at first."),
+    Key("controller.quorum.voters", LIST, (),
+        "The voters of a Raft quorum. Other nodes are refused without zookeeper.connect."),
+    Key("controller.quorum.bootstrap.servers", LIST, (),
+        "Where to find a Raft quorum at first. Other nodes are refused without zookeeper.connect."),
     Key("controller.quorum.append.linger.ms", INT, 25,
         "How long a Raft leader gathers writes before it flushes them.", low=0),
     Key("controller.quorum.auto.join.enable", BOOLEAN, False,

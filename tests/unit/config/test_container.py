@@ -129,6 +129,78 @@ def test_variables_of_a_node_of_apache_kafkas_image(image: Image) -> None:
     assert [each for each in config.warnings if "unknown" in each or "advertised" in each] == []
 
 
+VOTERS = "1@kafka-1:9093,2@kafka-2:9093,3@kafka-3:9093"
+COMBINED = {  # one of three nodes of Apache Kafka's image, as its documentation has them
+    "KAFKA_NODE_ID": "2",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_LISTENERS": "PLAINTEXT://:19092,CONTROLLER://:9093,OUTSIDE://:9092",
+    "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://kafka-2:19092,OUTSIDE://localhost:39092",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": (
+        "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT"
+    ),
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "PLAINTEXT",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": VOTERS,
+    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "3",
+    "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        ({}, "controller.quorum.voters"),
+        ({"KAFKA_PROCESS_ROLES": "broker"}, "controller.quorum.voters"),
+        ({"KAFKA_CONTROLLER_QUORUM_VOTERS": "4@kafka-4:9093"}, "controller.quorum.voters"),
+        (
+            {
+                "KAFKA_CONTROLLER_QUORUM_VOTERS": "",
+                "KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": "kafka-1:9093,kafka-2:9093",
+            },
+            "controller.quorum.bootstrap.servers",
+        ),
+        (
+            {
+                "KAFKA_CONTROLLER_QUORUM_VOTERS": "",
+                "KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": "kafka-1:9093",
+                "KAFKA_PROCESS_ROLES": "broker",
+            },
+            "controller.quorum.bootstrap.servers",
+        ),
+    ],
+)
+def test_a_node_of_a_raft_quorum_is_refused(
+    image: Image, changed: dict[str, str], key: str
+) -> None:
+    """It would serve alone, with a part of the records, beside two others that do the same."""
+    variables = {**COMBINED, **changed}
+    with pytest.raises(ConfigError) as refused:
+        image.config(**variables)
+    value = variables[f"KAFKA_{key.upper().replace('.', '_')}"]
+    assert refused.value.cause.startswith(f"{key}={value} ")
+    assert "zookeeper.connect" in refused.value.fix
+    config = image.config(**variables, KAFKA_ZOOKEEPER_CONNECT="zookeeper:2181")
+    assert config.node_id == 2
+    assert listeners(config) == ["PLAINTEXT://:19092", "OUTSIDE://:9092"]
+
+
+@pytest.mark.parametrize("zookeeper", ["", "zookeeper:2181"])
+def test_a_controller_without_a_broker_is_refused(image: Image, zookeeper: str) -> None:
+    roles = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ZOOKEEPER_CONNECT": zookeeper}
+    with pytest.raises(ConfigError, match=r"process\.roles=controller ") as refused:
+        image.config(**{**COMBINED, **roles})
+    assert refused.value.fix.startswith("leave this node out")
+
+
+@pytest.mark.parametrize("servers", ["localhost:9093", ""])
+def test_a_quorum_of_one_node_is_that_broker(image: Image, servers: str) -> None:
+    config = image.config(
+        KAFKA_PROCESS_ROLES="broker,controller",
+        KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS=servers,
+    )
+    assert config.node_id == 1
+
+
 def test_secrets_by_the_names_of_their_files(image: Image) -> None:
     store = image.secret("broker.p12", b"store")
     key, password = image.secret("key", b"kp\n"), image.secret("password", b"p w\r\n")

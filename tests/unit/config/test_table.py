@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kbroker.config.absent_features import ABSENT
+from kbroker.config.absent_features import ABSENT, QUORUM
 from kbroker.config.definition import (
     BROKER_KEYS,
     REMOVED_KEYS,
@@ -147,6 +147,7 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
 READ_WITHOUT_EFFECT = {
     "remote.storage.enable": "true is refused",
     **{each.key: "what asks for more than there is is refused" for each in ABSENT},
+    **dict.fromkeys(QUORUM, "a node of a quorum of several is refused"),
 }
 # For consoles: DescribeConfigs has it, nothing here reads it.
 ONLY_DESCRIBED = {"inter.broker.protocol.version"}
