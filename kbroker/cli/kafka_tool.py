@@ -50,7 +50,7 @@ class KafkaTool(click.Command):
             if self._subject:
                 say_tabbed(f"Error while executing {self._subject} : {text_of(error)}")
             else:
-                say(text_of(error), err=True)
+                say(str(error) if isinstance(error, KafkaError) else text_of(error), err=True)
             return FAILED
 
 
@@ -88,6 +88,8 @@ def connected(bootstrap: str, command_config: str | None) -> Client:
 # Texts of codes that brokers send without a message, in the words of Apache Kafka's clients.
 _WORDS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
 }
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
 
+from kbroker.testing import Broker
 from tests.clients.agents.tools import Tools
 from tests.support.reading import records
 
@@ -195,6 +196,53 @@ def test_a_topic_by_its_id(topics: Pair) -> None:
 )
 def test_wrong_usage(topics: Pair, arguments: tuple[str, ...]) -> None:
     assert topics.both(*arguments).status == 1
+
+
+class Limited(NamedTuple):
+    """Both tools as a user with few rights, and the arguments of each call."""
+
+    pair: Pair
+    login: tuple[str, str]
+
+    def both(self, *arguments: str, stdin: bytes = b"") -> Ended:
+        return self.pair.both(*self.login, *arguments, stdin=stdin)
+
+
+@pytest.fixture(scope="module")
+def limited(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
+    """She may describe `seen` and `named`, the settings of `seen`, and not the cluster."""
+    acls = ["eve Describe topic:seen", "eve DescribeConfigs topic:seen", "eve Describe topic:named"]
+    topics = {"seen": 1, "named": 2, "hidden": 1}
+    with Broker(topics=topics, users={"eve": "secret"}, acls=acls) as broker:
+        file = tmp_path_factory.mktemp("login") / "client.properties"
+        lines = [f"{name}={value}\n" for name, value in broker.java_settings("eve").items()]
+        file.write_text("".join(lines))
+        file.chmod(0o600)
+        pair = Pair(tools, broker.bootstrap, TOPICS, "kafka-topics")
+        yield Limited(pair, ("--command-config", str(file)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "part"),
+    [
+        (["--list"], 0, "named\nseen\n"),
+        (["--list", "--topic", "hidden"], 0, "\n"),
+        (["--describe", "--topic", "seen"], 0, "Topic: seen"),
+        (["--describe", "--topic", "seen|hidden"], 0, "Topic: seen"),
+        (["--describe", "--topic", "hidden"], 1, "Topic 'hidden' does not exist as expected"),
+        (["--describe", "--topic", "hidden", "--if-exists"], 0, ""),
+        (["--describe", "--topic", "named"], 1, "Topic authorization failed."),
+        (["--describe", "--topic", "named", "--topics-with-overrides"], 1, "authorization failed."),
+        (["--create", "--topic", "new"], 1, "Authorization failed."),
+        (["--alter", "--topic", "named", "--partitions", "3"], 1, "Topic authorization failed."),
+        (["--delete", "--topic", "named"], 1, "Authorization failed."),
+    ],
+)
+def test_a_user_with_few_rights(
+    limited: Limited, arguments: list[str], status: int, part: str
+) -> None:
+    ended = limited.both(*arguments)
+    assert ended.status == status and part in ended.output
 
 
 def test_without_a_broker_to_ask(topics: Pair) -> None:
