@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def login_of_file(path: str) -> ClientLogin | None:
     """None: the file asks for no login and no TLS. ConfigError: what it asks for is not served."""
-    settings = _settings(path)
+    return login_of_settings(path, settings_of_file(path))
+
+
+def login_of_settings(path: str, settings: Mapping[str, str]) -> ClientLogin | None:
+    """The same of settings that were read from a file, and may have been changed since."""
     login = login_of(path, settings)
     if login is not None:
         _warn(path, settings)
@@ -27,10 +31,11 @@ def login_of_file(path: str) -> ClientLogin | None:
 
 def tls_of_file(path: str) -> ClientTls:
     """By the keys `ssl.*` of the file, whatever its protocol is: for https."""
-    return tls_of(path, _settings(path))
+    return tls_of(path, settings_of_file(path))
 
 
-def _settings(path: str) -> dict[str, str]:
+def settings_of_file(path: str) -> dict[str, str]:
+    """ConfigError: it cannot be read."""
     from kbroker.config.sources import read_file
 
     return {name: setting.text.strip() for name, setting in read_file(path).items()}

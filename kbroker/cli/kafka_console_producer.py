@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from kbroker.cli.command_config import settings_of_file
 from kbroker.cli.kafka_tool import KafkaTool, connected, fail, refuse
 from kbroker.cli.output import say_tabbed
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from kbroker.protocol.record_batch import Record
 
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_OLDER_NAMES: Final = {
+    "producer.config": "command-config",
+    "producer-property": "command-property",
+    "property": "reader-property",
+}
 _ACKS: Final = {"0": 0, "1": 1, "-1": -1, "all": -1}
 # Of a producer with buffers and retries of its own; this one sends what has been read.
 _WITHOUT_EFFECT: Final = (
@@ -94,26 +100,48 @@ def _properties(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _take_older_names(options: dict[str, Any]) -> None:
+    for old, new in _OLDER_NAMES.items():
+        given, field = options[_field(old)], _field(new)
+        if not given:
+            continue
+        if options[field]:
+            refuse(f"Options --{new} and --{old} cannot be specified together.")
+        say_tabbed(
+            f"Warning: --{old} is deprecated and will be removed in a future version."
+            f" Use --{new} instead."
+        )
+        options[field] = given
+
+
+def _field(option: str) -> str:
+    return option.replace("-", "_").replace(".", "_")
+
+
 def _run(**options: Any) -> None:
     if options["bootstrap_server"] is None or options["topic"] is None:
         missing = "topic" if options["topic"] is None else "bootstrap-server"
         refuse(f'Missing required argument "[{missing}]"')
-    if options["property"]:
-        say_tabbed(
-            "Warning: --property is deprecated and will be removed in a future version."
-            " Use --reader-property instead."
-        )
-    acks = _ACKS.get(options["request_required_acks"])
+    _take_older_names(options)
+    file = options["command_config"]
+    settings = settings_of_file(file) if file else {}
+    settings |= _properties(options["command_property"])
+    asked = options["request_required_acks"] or settings.get("acks", "-1")
+    acks = _ACKS.get(asked)
     if acks is None:
-        refuse(f"--request-required-acks {options['request_required_acks']}: 0, 1 or all")
-    reader = _reader(_properties((*options["property"], *options["reader_property"])))
+        refuse(f"acks {asked}: 0, 1 or all")
+    kind = options["compression_codec"] or settings.get("compression.type", "none")
+    if kind not in _CODECS:
+        refuse(f"compression.type {kind}: {', '.join(_CODECS)}")
+    reading = settings_of_file(options["reader_config"]) if options["reader_config"] else {}
+    reader = _reader(reading | _properties(options["reader_property"]))
     from kbroker.cli.produce import read_lines
     from kbroker.compression import Codec
     from kbroker.peer.producer import Producer
 
-    codec = Codec[options["compression_codec"].upper()]
+    codec = Codec[kind.upper()]
     asks = sys.stdin.isatty() and sys.stdout.isatty()
-    with connected(options["bootstrap_server"], options["command_config"]) as client:
+    with connected(options["bootstrap_server"], file, settings) as client:
         producer = Producer(client, options["topic"], acks=acks, codec=codec)
         number = 0
         _prompt(asks)
@@ -130,7 +158,7 @@ def _prompt(asks: bool) -> None:
 
 
 def _value(name: str, metavar: str, words: str, **more: Any) -> click.Option:
-    return click.Option([f"--{name}"], metavar=metavar, help=words, **more)
+    return click.Option([f"--{name}", _field(name)], metavar=metavar, help=words, **more)
 
 
 command: Final = KafkaTool(
@@ -140,18 +168,22 @@ command: Final = KafkaTool(
     params=[
         _value("bootstrap-server", "HOST:PORT,...", "Brokers to ask first."),
         _value("topic", "TOPIC", "Where the records go."),
-        _value("command-config", "FILE", "How to authenticate."),
+        _value("command-config", "FILE", "How to authenticate; acks and compression.type."),
+        _value("command-property", "NAME=VALUE", "As in such a file.", multiple=True),
+        _value("reader-config", "FILE", "Properties of the reader."),
         _value("reader-property", "NAME=VALUE", "parse.key=true and the like.", multiple=True),
-        _value("property", "NAME=VALUE", "The older name of --reader-property.", multiple=True),
+        *(
+            _value(old, "...", f"The older name of --{new}.", multiple="property" in old)
+            for old, new in _OLDER_NAMES.items()
+        ),
         click.Option(
             ["--compression-codec"],
             type=click.Choice(_CODECS),
             is_flag=False,
             flag_value="gzip",
-            default="none",
             help="The codec of the batches; gzip without a value.",
         ),
-        _value("request-required-acks", "ACKS", "0, 1 or all.", default="-1"),
+        _value("request-required-acks", "ACKS", "0, 1 or all."),
         click.Option(["--sync"], is_flag=True, help="Without effect: each read is acknowledged."),
         *(_value(each, "NUMBER", "Without effect.", type=int) for each in _WITHOUT_EFFECT),
     ],

@@ -10,7 +10,7 @@ Settings are judged by the broker, in its words. The status of every error is 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
@@ -73,12 +73,19 @@ def fail(message: str) -> NoReturn:
     raise UserError(message)
 
 
-def connected(bootstrap: str, command_config: str | None) -> Client:
-    """A client with the login of Apache Kafka's --command-config."""
+def connected(
+    bootstrap: str, command_config: str | None, properties: Mapping[str, str] | None = None
+) -> Client:
+    """A client with the login of Apache Kafka's --command-config, or of these properties, which
+    are of that file and of options."""
     from kbroker.peer.client import Client
 
     login = None
-    if command_config is not None:
+    if properties:
+        from kbroker.cli.command_config import login_of_settings
+
+        login = login_of_settings(command_config or "--command-property", properties)
+    elif command_config is not None:
         from kbroker.cli.command_config import login_of_file
 
         login = login_of_file(command_config)

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -287,6 +288,34 @@ def test_lines_become_records(
     producers: Pair, bootstrap: str, text: str, arguments: tuple[str, ...], count: int
 ) -> None:
     assert len(written(producers, bootstrap, text, *arguments)) == count
+
+
+def test_files_and_older_names(producers: Pair, bootstrap: str, tmp_path: Path) -> None:
+    """The one of the options is stronger than that of a file."""
+    login, reading = tmp_path / "login.properties", tmp_path / "reading.properties"
+    login.write_text("acks=1\ncompression.type=lz4\nlinger.ms=5\n")
+    reading.write_text("parse.key=true\nkey.separator=:\n")
+    read = ("--reader-config", str(reading))
+    for arguments in (
+        ("--producer.config", str(login), *read),
+        ("--command-config", str(login), *read, "--reader-property", "key.separator=;"),
+        ("--producer-property", "acks=all", *read, "--compression-codec", "snappy"),
+        ("--command-property", "acks=0", "--property", "parse.key=true", "--sync"),
+    ):
+        written(producers, bootstrap, "k:v;w\tx\n", *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--producer.config", "/none", "--command-config", "/none"),
+        ("--producer-property", "acks=1", "--command-property", "acks=1"),
+        ("--property", "parse.key=true", "--reader-property", "parse.key=true"),
+    ],
+)
+def test_an_option_under_both_of_its_names(producers: Pair, arguments: tuple[str, ...]) -> None:
+    ended = producers.both("--topic", "TOPIC", *arguments)
+    assert ended.status == 1 and "cannot be specified together" in ended.trouble
 
 
 def test_lines_without_a_separator(producers: Pair) -> None:
