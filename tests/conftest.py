@@ -32,6 +32,7 @@ from tests.support.alone import Room
 
 pytest_plugins = [
     "kbroker.testing.plugin",
+    "tests.support.killed_calls",
     "tests.support.spark_session",
     "tests.support.zookeeper",
 ]

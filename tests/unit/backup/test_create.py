@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from kbroker.backup.create import Backup, Wanted
 from kbroker.backup.files import Copies
 from kbroker.backup.journal import Journal
 from kbroker.backup.manifest import JOURNAL_FILE, LOGS, MANIFEST_FILE, METADATA_FILE, SavedFile
-from kbroker.backup.opened_backup import open_backup, verify
+from kbroker.backup.opened_backup import open_backup, read_manifest, verify
 from kbroker.clock import ManualClock
 from kbroker.errors import UserError
 from kbroker.log.engine.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
@@ -25,9 +26,11 @@ from kbroker.metadata.controller import records
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.types import TopicPartition
+from tests.support.killed_calls import is_killed_at
 from tests.unit.backup.serving import (
     ACL,
     IDS,
+    ORDERS,
     ORDERS_0,
     ORDERS_1,
     PRICES,
@@ -281,6 +284,34 @@ def test_a_backup_that_was_broken_off_goes_on(
     assert inode(target, ORDERS_0, FIRST) == kept
     assert not stray.exists()
     assert is_sound(target)
+
+
+def test_killed_at_every_step(memory_path: Path) -> None:
+    """Of an incremental backup: there is none, or it is whole; the next run, and the next backup
+    after it, go on."""
+    broker = serving(memory_path / "data", {"orders": (ORDERS, 1)})
+    one, two, three = memory_path / "one", memory_path / "two", memory_path / "three"
+    base = broker.backup(one).manifest
+    broker.add(ORDERS_0, 12, batch(12, 3))
+    broker.end[ORDERS_0] = 15
+    data = b"".join(batch(3 * number, 3) for number in range(5))
+    last = 0
+    while is_killed_at(last, lambda: broker.backup(two, Wanted(base=(one, base)))):
+        if (two / MANIFEST_FILE).exists():
+            with pytest.raises(UserError, match="has a backup"):
+                broker.backup(two, Wanted(base=(one, base)))
+        else:
+            with pytest.raises(UserError, match="is no backup, or one that is not finished"):
+                open_backup(two)
+            broker.backup(two, Wanted(base=(one, base)))
+        assert is_sound(two) and saved(two, ORDERS_0) == data
+        again = broker.backup(three, Wanted(base=(two, read_manifest(two))))
+        assert again.linked_bytes == len(data) - len(batch(12, 3))  # the closed segments
+        assert is_sound(three) and is_sound(one)
+        shutil.rmtree(two)
+        shutil.rmtree(three)
+        last += 1
+    assert last > 30 and is_sound(two)
 
 
 def test_a_kernel_that_cannot_copy(

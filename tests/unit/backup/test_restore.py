@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -28,11 +29,13 @@ from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.metadata.transfer.adopt import Adoption
 from kbroker.types import TopicPartition
+from tests.support.killed_calls import is_killed_at
 from tests.support.record_batches import parse_batches
 from tests.unit.backup.serving import (
     ACL,
     CLUSTER,
     NODE,
+    ORDERS,
     ORDERS_0,
     ORDERS_1,
     PRICES_0,
@@ -216,6 +219,27 @@ def test_a_restore_that_was_broken_off_goes_on(
     assert len(done) == 3
     assert directory_format.load(target) == 0
     assert committed(target)["shop", ORDERS_0] == 7
+
+
+def test_killed_at_every_step(memory_path: Path) -> None:
+    """A broker can start where there is nothing, or everything; the next run goes on."""
+    broker = serving(memory_path / "data", {"orders": (ORDERS, 1)})
+    broker.offsets = [OFFSETS[0]]
+    saved = broker.opened(memory_path / "backup")
+    data = b"".join(batch(3 * number, 3) for number in range(4))
+    target, last = memory_path / "new", 0
+    while is_killed_at(last, lambda: restored(target, [saved])):
+        if not directory_format.is_unfinished(target):
+            names = {path.name for path in target.glob("*")}
+            begun = {f"{directory_format.FILE_NAME}.tmp", STATE_FILE}
+            assert names <= begun or batches(target, ORDERS_0) == data
+        restored(target, [saved])
+        assert directory_format.load(target) == 0
+        assert batches(target, ORDERS_0) == data
+        assert node(target, records.topic_path(OFFSETS_TOPIC)) is not None
+        shutil.rmtree(target, ignore_errors=True)
+        last += 1
+    assert last > 20 and directory_format.load(target) == 0
 
 
 def test_a_mark_that_was_being_written(broker: Serving, tmp_path: Path) -> None:

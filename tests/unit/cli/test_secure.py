@@ -3,62 +3,22 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import ssl
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kbroker.cli import secure
 from kbroker.cli.files_together import LIST_FILE, FilesTogether
 from kbroker.cli.main import main
 from kbroker.errors import UsageError
 from kbroker.metadata.offline_users import users_in
 from kbroker.security.scram import ScramMechanism, new_credential, parse_credential
-
-
-class Killed(BaseException):
-    """In the place of a step; none follows."""
-
-
-class Steps:
-    """The calls that change files, of which one kills the command before it is made. The users are
-    one step: the store has a test of its own for that."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, last: int | None) -> None:
-        self.made, self._last, self._inside = 0, last, False
-        for name in ("replace", "unlink", "pwrite"):
-            monkeypatch.setattr(os, name, self._counted(getattr(os, name)))
-        monkeypatch.setattr(secure, "_add_users", self._counted(secure._add_users))
-
-    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*arguments: Any, **options: Any) -> Any:
-            if self._inside:
-                return call(*arguments, **options)
-            if self.made == self._last:
-                raise Killed
-            self.made += 1
-            self._inside = True
-            try:
-                return call(*arguments, **options)
-            finally:
-                self._inside = False
-
-        return step
+from tests.support.killed_calls import is_killed_at
 
 
 def words(directory: Path, *more: str) -> list[str]:
     return ["secure", "init", str(directory), "--once", *more]
-
-
-def steps_of(directory: Path) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        steps = Steps(patch, None)
-        assert main(words(directory)) == 0
-    return steps.made
 
 
 def assert_whole(directory: Path) -> None:
@@ -92,19 +52,15 @@ def assert_whole(directory: Path) -> None:
     assert new_credential(mechanism, password, stored.iterations, stored.salt) == stored
 
 
-def test_killed_at_every_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    count = steps_of(tmp_path / "whole")
-    assert_whole(tmp_path / "whole")
-    assert count > 8
-    for last in range(count):
-        directory = tmp_path / "killed"
-        with pytest.MonkeyPatch.context() as patch:
-            Steps(patch, last)
-            with pytest.raises(Killed):
-                main(words(directory))
+def test_killed_at_every_step(memory_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory, last = memory_path / "made", 0
+    while is_killed_at(last, lambda: main(words(directory))):
         assert main(words(directory)) == 0
         assert_whole(directory)
         shutil.rmtree(directory)
+        last += 1
+    assert last > 20
+    assert_whole(directory)
     capsys.readouterr()
 
 
