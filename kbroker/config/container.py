@@ -10,6 +10,7 @@ follow `sources.py`, in a container and outside of one. What the image adds:
 - SSL_KEYSTORE_FILENAME and SSL_TRUSTSTORE_FILENAME name a file below /etc/kafka/secrets. The first
   line of the file that SSL_KEYSTORE_CREDENTIALS, SSL_KEY_CREDENTIALS or SSL_TRUSTSTORE_CREDENTIALS
   names there is the password. KAFKA_OPTS may name a file of login modules.
+- Variables of Bitnami's image, which begin with KAFKA_CFG_, are those that begin with KAFKA_.
 - `listeners` that are not given have the names and ports of `advertised.listeners`.
 
 `advice_of` is the line for the mistake that most users of such images make: an advertised
@@ -43,6 +44,7 @@ MOUNTED: Final = Path("/mnt/shared/config/server.properties")
 SECRETS: Final = Path("/etc/kafka/secrets")
 PASSWORD_BYTES_MAX: Final = 4096
 
+_BITNAMI: Final = "KAFKA_CFG_"
 _LISTENERS: Final = "listeners"
 _STORES: Final = ("SSL_KEYSTORE", "SSL_TRUSTSTORE")
 _PASSWORDS: Final = (*_STORES, "SSL_KEY")
@@ -95,6 +97,9 @@ def _bound(advertised: Setting) -> Setting:
 def _with_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables, those of the image's own replaced by the settings that they mean."""
     made = dict(environ)
+    for name in environ:
+        if name.startswith(_BITNAMI):
+            made.setdefault(f"{PREFIXES[0]}{name.removeprefix(_BITNAMI)}", made.pop(name))
     for prefix in PREFIXES:
         for store in _STORES:
             name = made.pop(f"{prefix}{store}_FILENAME", "")

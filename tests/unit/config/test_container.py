@@ -184,6 +184,27 @@ def test_a_node_of_a_raft_quorum_is_refused(
     assert listeners(config) == ["PLAINTEXT://:19092", "OUTSIDE://:9092"]
 
 
+def test_variables_of_bitnamis_image(image: Image) -> None:
+    """A name without CFG is stronger."""
+    config = image.config(
+        KAFKA_CFG_NODE_ID="0",
+        KAFKA_CFG_PROCESS_ROLES="controller,broker",
+        KAFKA_CFG_LISTENERS="PLAINTEXT://:9092,CONTROLLER://:9093",
+        KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP="CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        KAFKA_CFG_CONTROLLER_LISTENER_NAMES="CONTROLLER",
+        KAFKA_CFG_CONTROLLER_QUORUM_VOTERS="0@kafka:9093",
+        KAFKA_CFG_NUM_PARTITIONS="3",
+        KAFKA_NUM_PARTITIONS="4",
+        KAFKA_KRAFT_CLUSTER_ID="abcdefghijklmnopqrstuv",
+        ALLOW_PLAINTEXT_LISTENER="yes",
+    )
+    assert config.node_id == 0 and config["num.partitions"] == 4
+    assert listeners(config) == ["PLAINTEXT://:9092"]
+    assert [each for each in config.warnings if "cfg" in each] == []
+    with pytest.raises(ConfigError, match="there is no Raft quorum"):
+        image.config(KAFKA_CFG_CONTROLLER_QUORUM_VOTERS=VOTERS)
+
+
 @pytest.mark.parametrize("zookeeper", ["", "zookeeper:2181"])
 def test_a_controller_without_a_broker_is_refused(image: Image, zookeeper: str) -> None:
     roles = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ZOOKEEPER_CONNECT": zookeeper}
