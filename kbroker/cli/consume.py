@@ -20,6 +20,7 @@ import click
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.output import say
 from kbroker.errors import ErrorCode, KafkaError, UsageError
+from kbroker.peer.isolation import READ_UNCOMMITTED
 from kbroker.peer.partitions import log_ends, log_offsets
 
 if TYPE_CHECKING:
@@ -96,10 +97,10 @@ def command(
             return log_ends(client, [partition])[partition]
 
         if group is None:
-            source = _Partitions(client, _positions(client, topic, partitions, start))
+            source = Partitions(client, positions_of(client, topic, partitions, start))
             _consume(source, show, end_of, exit_at_end=exit_at_end, count=count)
             return
-        with _member(client, group, instance_id, topic, start) as member:
+        with member_of(client, group, instance_id, topic, start) as member:
             _consume(member, show, end_of, exit_at_end=exit_at_end, count=count)
 
 
@@ -119,19 +120,23 @@ def parse_start(text: str) -> Start:
 class Source(Protocol):
     """Where records come from; `poll` fetches once, `positions` are the caller's to move on.
 
-    What is in `paused` is not fetched. `wait_ms` is how long a fetch waits for records.
+    What is in `paused` is not fetched. `wait_ms` is how long a fetch waits for records. With the
+    `isolation` of committed records a fetch ends before open transactions, and names aborted ones.
     """
 
     positions: dict[TopicPartition, int]
     paused: set[TopicPartition]
     wait_ms: int
+    isolation: int
 
     def poll(self) -> Consumed: ...
     def restart(self, where: TopicPartition) -> int | None: ...
 
 
-class _Partitions:
+class Partitions:
     """Partitions that were named, read without a group."""
+
+    isolation = READ_UNCOMMITTED
 
     def __init__(self, client: Client, positions: dict[TopicPartition, int]) -> None:
         self.positions = positions
@@ -143,14 +148,15 @@ class _Partitions:
         from kbroker.peer.messages import Consumed
 
         wanted = {tp: offset for tp, offset in self.positions.items() if tp not in self.paused}
-        return Consumed(self._client.fetch(wanted, max_wait_ms=self.wait_ms), None)
+        fetched = self._client.fetch(wanted, max_wait_ms=self.wait_ms, isolation=self.isolation)
+        return Consumed(fetched, None)
 
     def restart(self, where: TopicPartition) -> int | None:
         return None
 
 
 @contextmanager
-def _member(
+def member_of(
     client: Client, group: str, instance_id: str | None, topic: str, start: Start
 ) -> Iterator[GroupConsumer]:
     """A member of the group, which leaves it in order, also on a signal to end."""
@@ -163,7 +169,7 @@ def _member(
         client,
         group,
         topic,
-        lambda partitions: _offsets(client, partitions, start),
+        lambda partitions: offsets_of(client, partitions, start),
         instance_id=instance_id,
     )
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -174,7 +180,7 @@ def _member(
         signal.signal(signal.SIGTERM, before)
 
 
-def _positions(
+def positions_of(
     client: Client, topic: str, wanted: tuple[int, ...], start: Start
 ) -> dict[TopicPartition, int]:
     """The first offset to read of every partition."""
@@ -188,10 +194,10 @@ def _positions(
                 f"topic '{topic}' has partitions 0-{present[-1]}, not {number}",
             )
     chosen = [TopicPartition(topic, number) for number in sorted(set(wanted)) or present]
-    return _offsets(client, chosen, start)
+    return offsets_of(client, chosen, start)
 
 
-def _offsets(
+def offsets_of(
     client: Client, chosen: list[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
     from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -227,7 +233,7 @@ def _consume(
         fetched, assigned = source.poll()
         positions = source.positions
         for where, result in fetched.items():
-            if _misplaced(source, where, result):
+            if is_misplaced(source, where, result):
                 continue
             records, after = _read(result.records, positions[where])
             if left is not None and len(records) >= left:
@@ -245,13 +251,13 @@ def _consume(
             if exit_at_end and after >= result.high_watermark and after >= end_of(where):
                 source.paused.add(where)
         # Partitions that answered go to the end of the next request: none starves another.
-        _rotate(positions, fetched)
+        rotate(positions, fetched)
         out.flush()
         if exit_at_end and source.paused.issuperset(positions) and (fetched or assigned == []):
             return
 
 
-def _misplaced(source: Source, where: TopicPartition, result: FetchResult) -> bool:
+def is_misplaced(source: Source, where: TopicPartition, result: FetchResult) -> bool:
     """Whether the position is outside of the log and was put right; any other error is raised."""
     if result.error is ErrorCode.NONE:
         return False
@@ -266,7 +272,7 @@ def _misplaced(source: Source, where: TopicPartition, result: FetchResult) -> bo
     raise refuse(result.error, str(where), None)
 
 
-def _rotate(positions: dict[TopicPartition, int], fetched: Mapping[TopicPartition, Any]) -> None:
+def rotate(positions: dict[TopicPartition, int], fetched: Mapping[TopicPartition, Any]) -> None:
     for where, result in fetched.items():
         if where in positions and result.records:
             positions[where] = positions.pop(where)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from kbroker.cli.command_config import settings_of_file
-from kbroker.cli.kafka_tool import KafkaTool, connected, fail, refuse
+from kbroker.cli.kafka_tool import (
+    KafkaTool,
+    connected,
+    fail,
+    field_of,
+    option,
+    properties_of,
+    refuse,
+)
 from kbroker.cli.output import say_tabbed
 
 if TYPE_CHECKING:
@@ -90,19 +98,9 @@ def _reader(properties: Mapping[str, str]) -> Reader:
     return Reader(**fields)
 
 
-def _properties(texts: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            refuse(f"Missing value for key {name}")
-        found[name] = value
-    return found
-
-
 def _take_older_names(options: dict[str, Any]) -> None:
     for old, new in _OLDER_NAMES.items():
-        given, field = options[_field(old)], _field(new)
+        given, field = options[field_of(old)], field_of(new)
         if not given:
             continue
         if options[field]:
@@ -114,10 +112,6 @@ def _take_older_names(options: dict[str, Any]) -> None:
         options[field] = given
 
 
-def _field(option: str) -> str:
-    return option.replace("-", "_").replace(".", "_")
-
-
 def _run(**options: Any) -> None:
     if options["bootstrap_server"] is None or options["topic"] is None:
         missing = "topic" if options["topic"] is None else "bootstrap-server"
@@ -125,7 +119,7 @@ def _run(**options: Any) -> None:
     _take_older_names(options)
     file = options["command_config"]
     settings = settings_of_file(file) if file else {}
-    settings |= _properties(options["command_property"])
+    settings |= properties_of(options["command_property"])
     asked = options["request_required_acks"] or settings.get("acks", "-1")
     acks = _ACKS.get(asked)
     if acks is None:
@@ -134,7 +128,7 @@ def _run(**options: Any) -> None:
     if kind not in _CODECS:
         refuse(f"compression.type {kind}: {', '.join(_CODECS)}")
     reading = settings_of_file(options["reader_config"]) if options["reader_config"] else {}
-    reader = _reader(reading | _properties(options["reader_property"]))
+    reader = _reader(reading | properties_of(options["reader_property"]))
     from kbroker.cli.produce import read_lines
     from kbroker.compression import Codec
     from kbroker.peer.producer import Producer
@@ -157,23 +151,19 @@ def _prompt(asks: bool) -> None:
         sys.stdout.flush()
 
 
-def _value(name: str, metavar: str, words: str, **more: Any) -> click.Option:
-    return click.Option([f"--{name}", _field(name)], metavar=metavar, help=words, **more)
-
-
 command: Final = KafkaTool(
     "kafka-console-producer",
     callback=_run,
     help="Write a record for each line, with the options of kafka-console-producer.sh.",
     params=[
-        _value("bootstrap-server", "HOST:PORT,...", "Brokers to ask first."),
-        _value("topic", "TOPIC", "Where the records go."),
-        _value("command-config", "FILE", "How to authenticate; acks and compression.type."),
-        _value("command-property", "NAME=VALUE", "As in such a file.", multiple=True),
-        _value("reader-config", "FILE", "Properties of the reader."),
-        _value("reader-property", "NAME=VALUE", "parse.key=true and the like.", multiple=True),
+        option("bootstrap-server", "HOST:PORT,...", "Brokers to ask first."),
+        option("topic", "TOPIC", "Where the records go."),
+        option("command-config", "FILE", "How to authenticate; acks and compression.type."),
+        option("command-property", "NAME=VALUE", "As in such a file.", multiple=True),
+        option("reader-config", "FILE", "Properties of the reader."),
+        option("reader-property", "NAME=VALUE", "parse.key=true and the like.", multiple=True),
         *(
-            _value(old, "...", f"The older name of --{new}.", multiple="property" in old)
+            option(old, "...", f"The older name of --{new}.", multiple="property" in old)
             for old, new in _OLDER_NAMES.items()
         ),
         click.Option(
@@ -183,8 +173,8 @@ command: Final = KafkaTool(
             flag_value="gzip",
             help="The codec of the batches; gzip without a value.",
         ),
-        _value("request-required-acks", "ACKS", "0, 1 or all."),
+        option("request-required-acks", "ACKS", "0, 1 or all."),
         click.Option(["--sync"], is_flag=True, help="Without effect: each read is acknowledged."),
-        *(_value(each, "NUMBER", "Without effect.", type=int) for each in _WITHOUT_EFFECT),
+        *(option(each, "NUMBER", "Without effect.", type=int) for each in _WITHOUT_EFFECT),
     ],
 )

@@ -54,6 +54,16 @@ class KafkaTool(click.Command):
             return FAILED
 
 
+def field_of(option: str) -> str:
+    """The name of an option's value among all."""
+    return option.replace("-", "_").replace(".", "_")
+
+
+def option(name: str, metavar: str, words: str, **more: Any) -> click.Option:
+    """An option with a value."""
+    return click.Option([f"--{name}", field_of(name)], metavar=metavar, help=words, **more)
+
+
 def refuse(message: str) -> NoReturn:
     """Wrong usage: the line on standard error, and the status."""
     say(message, err=True)
@@ -90,6 +100,17 @@ def connected(
 
         login = login_of_file(command_config)
     return Client(bootstrap, login=login)
+
+
+def properties_of(texts: Iterable[str]) -> dict[str, str]:
+    """Of options that are given as NAME=VALUE."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            refuse(f"Missing value for key {name}")
+        found[name] = value
+    return found
 
 
 # Texts of codes that brokers send without a message, in the words of Apache Kafka's clients.

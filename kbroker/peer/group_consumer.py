@@ -33,6 +33,7 @@ from kbroker.peer.consumer_protocol import (
 )
 from kbroker.peer.group_messages import NO_OFFSET, Committed, MemberIdentity
 from kbroker.peer.groups import Groups
+from kbroker.peer.isolation import READ_UNCOMMITTED
 from kbroker.peer.member_messages import Joined, Joining
 from kbroker.peer.messages import Consumed
 from kbroker.protocol.wire import ProtocolError
@@ -56,8 +57,10 @@ class GroupConsumer:
     """One member. `positions` are the next offsets to read; the caller moves them on.
 
     What is in `paused` keeps its position and is not fetched, until the next rebalance. A fetch
-    waits at most `wait_ms` for records.
+    waits at most `wait_ms` for records. `isolation` is of the fetches (`isolation.py`).
     """
+
+    isolation = READ_UNCOMMITTED
 
     def __init__(
         self,
@@ -104,7 +107,8 @@ class GroupConsumer:
         if not wanted:
             self._client.cluster.sleep_ms(self.wait_ms)
             return Consumed({}, assigned)
-        return Consumed(self._client.fetch(wanted, max_wait_ms=self.wait_ms), assigned)
+        fetched = self._client.fetch(wanted, max_wait_ms=self.wait_ms, isolation=self.isolation)
+        return Consumed(fetched, assigned)
 
     def restart(self, where: TopicPartition) -> int | None:
         """Where a partition goes on whose position is outside of its log."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 
 from kbroker.testing import Broker
 from tests.clients.agents.tools import Tools
@@ -325,3 +326,83 @@ def test_lines_without_a_separator(producers: Pair) -> None:
 
 def test_a_producer_without_a_topic(producers: Pair) -> None:
     assert producers.both().status == 1
+
+
+@pytest.fixture
+def consumers(tools: Tools, bootstrap: str) -> Pair:
+    """Their topics have the same records: with a key, headers and none, nulls, and no records of an
+    aborted transaction."""
+    pair = Pair(tools, bootstrap, "consumer.ConsoleConsumer", "kafka-console-consumer")
+    for name in pair.names():
+        client = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+        client.init_transactions(TIMEOUT_S)
+        client.begin_transaction()
+        client.produce(name, b"v1", b"k1", headers=[("h", b"1"), ("n", None)], timestamp=1000)
+        client.produce(name, None, None, timestamp=2000)
+        client.commit_transaction(TIMEOUT_S)
+        client.begin_transaction()
+        client.produce(name, b"aborted", b"", timestamp=3000)
+        client.flush(TIMEOUT_S)
+        client.abort_transaction(TIMEOUT_S)
+        client.begin_transaction()
+        client.produce(name, "fünf".encode(), b"", timestamp=4000)
+        client.commit_transaction(TIMEOUT_S)
+    return pair
+
+
+ALL = ("--from-beginning", "--max-messages", "4")
+
+
+def formatted(*properties: str) -> tuple[str, ...]:
+    return tuple(word for each in properties for word in ("--formatter-property", each))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (ALL, 4),
+        (("--from-beginning", "--isolation-level", "read_committed", "--max-messages", "3"), 3),
+        ((*ALL, *formatted("print.key=true", "print.timestamp=true", "print.headers=true")), 4),
+        ((*ALL, *formatted("print.partition=true", "print.offset=true", "print.epoch=true")), 4),
+        ((*ALL, *formatted("print.key=true", "key.separator=|", "null.literal=NIL")), 4),
+        ((*ALL, *formatted("print.headers=true", "headers.separator=;", "print.delivery=true")), 4),
+        ((*ALL, *formatted("print.value=false", "unknown=1")), 0),
+        (("--partition", "0", "--offset", "1", "--max-messages", "2"), 2),
+        (("--partition", "0", "--offset", "EARLIEST", "--max-messages", "1"), 1),
+        ((*ALL, "--property", "print.key=true", "--skip-message-on-error"), 5),
+        ((*ALL, "--consumer-property", "isolation.level=read_uncommitted"), 5),
+        (("--command-property", "auto.offset.reset=earliest", "--max-messages", "1"), 1),
+    ],
+)
+def test_records_become_lines(consumers: Pair, arguments: tuple[str, ...], count: int) -> None:
+    ended = consumers.both("--topic", "TOPIC", *arguments)
+    assert ended.status == 0 and ended.output.count("\n") == count, ended
+
+
+def test_a_group_goes_on(consumers: Pair) -> None:
+    member = ("--topic", "TOPIC", "--group", "of-TOPIC", "--from-beginning", "--max-messages")
+    assert consumers.both(*member, "1").output == "v1\n"
+    assert consumers.both(*member, "2").output == "null\naborted\n"
+
+
+def test_an_end_without_records(consumers: Pair) -> None:
+    ended = consumers.both("--topic", "TOPIC", "--timeout-ms", "1000", "--from-beginning")
+    assert ended.status == 0 and ended.output.count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--topic", "TOPIC", "--offset", "1"),
+        ("--topic", "TOPIC", "--partition", "0", "--offset", "-5"),
+        ("--topic", "TOPIC", "--partition", "0", "--offset", "x"),
+        ("--topic", "TOPIC", "--partition", "0", "--group", "g"),
+        ("--topic", "TOPIC", "--partition", "0", "--offset", "1", "--from-beginning"),
+        ("--topic", "TOPIC", "--command-config", "/none", "--consumer.config", "/none"),
+        ("--topic", "TOPIC", "--command-property", "a=b", "--consumer-property", "a=b"),
+        ("--topic", "TOPIC", "--property", "a=b", "--formatter-property", "a=b"),
+    ],
+)
+def test_wrong_usage_of_a_consumer(consumers: Pair, arguments: tuple[str, ...]) -> None:
+    assert consumers.both(*arguments).status == 1
