@@ -99,6 +99,11 @@ class Broker:
         """Before it is started: it has to answer `own_figures`."""
         self._tells_at = f"{self.host}:{free_port()}"
 
+    @property
+    def tells_at(self) -> str:
+        """host:port, after `tell_figures`."""
+        return self._tells_at
+
     def own_figures(self) -> OwnFigures:
         """What it says of itself. BrokerError of a kind that says nothing."""
         raise BrokerError(f"{self.name} says no figures of itself")

@@ -128,7 +128,7 @@ def _fill(broker: Broker, topic: str, plan: CleaningPlan) -> None:
         raise CellError(f"{broker.name}: {len(failed)} records were refused: {failed[:1]}")
 
 
-def _clean_from_now_on(broker: Broker, topic: str) -> None:
+def clean_from_now_on(broker: Broker, topic: str) -> None:
     from confluent_kafka.admin import (
         AdminClient,
         AlterConfigOpType,
@@ -161,7 +161,7 @@ def _is_cleaned(broker: Broker, topic: str) -> bool:
     return offsets.get((topic, "0"), 0) >= max(_segments(broker, topic))
 
 
-def _until_cleaned(broker: Broker, topic: str) -> float:
+def until_cleaned(broker: Broker, topic: str) -> float:
     """When it was, by time.monotonic()."""
 
     def cleaned() -> bool:
@@ -186,8 +186,8 @@ def _cleaned(broker: Broker, plan: CleaningPlan, number: int) -> Cleaned:
     watch, peak = Watch([os.getpid(), broker.pid]), Peak(broker.pid)
     beside.start()
     spent_ns, began_s = cpu_ns(broker.pid), time.monotonic()
-    _clean_from_now_on(broker, topic.name)
-    seconds = _until_cleaned(broker, topic.name) - began_s
+    clean_from_now_on(broker, topic.name)
+    seconds = until_cleaned(broker, topic.name) - began_s
     cpu_s = (cpu_ns(broker.pid) - spent_ns) / 1e9
     beside_found = beside.end()
     after = sum(_segments(broker, topic.name).values())
