@@ -14,10 +14,13 @@ from libc.string cimport memset
 import socket as _socket
 import threading
 
+from heapq import nsmallest
+
 from kbroker._state import State
 from kbroker.limits import (
     OPENING_BYTES_MAX, OPENING_MAX, OPENING_MS_MAX, OPENING_PER_IP_MAX)
 from kbroker.net._listening import listening_socket
+from kbroker.net._sessions import connections as session_connections
 from kbroker.net._wrapped_request import WrappedRequest  # no-cython-lint: a name of this face
 
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
@@ -436,6 +439,16 @@ cdef class SocketServer:
             for cause, text in _CLOSE_CAUSES.items()
         }
 
+    def connections_by_principal(self, int most):
+        """(listener, principal as text, open connections), most connections first, and of how many
+        pairs these are. One that has not authenticated yet is the listener's own principal's."""
+        counts = {}
+        for principal, at, count in session_connections(len(self.listeners)):
+            key = (self.listeners[at], str(principal))
+            counts[key] = counts.get(key, 0) + count
+        rows = [(listener, name, count) for (listener, name), count in counts.items()]
+        return nsmallest(most, rows, key=_most_first), len(rows)
+
     def statistics(self):
         """Figures of the network core as a dict; counters since the start."""
         cdef int64_t now_ns = kb_now_ns()
@@ -481,6 +494,10 @@ cdef bytes _packed(str address):
     family = _socket.AF_INET6 if ":" in address else _socket.AF_INET
     cdef bytes packed = _socket.inet_pton(family, address)
     return b"\0" * 10 + b"\xff\xff" + packed if len(packed) == 4 else packed
+
+
+def _most_first(row):
+    return -row[2], row[0], row[1]
 
 
 cdef dict _processor_statistics(Processor* processor, list listeners, int64_t now_ns):

@@ -49,6 +49,9 @@ class NoBroker:
     def figures(self) -> Figures:
         return Figures(0, {})
 
+    def connections_by_principal(self, most: int) -> tuple[list[tuple[str, str, int]], int]:
+        return [], 0
+
     def why(self, question: Question) -> dict[str, Any]:
         raise InvariantError("kbroker why asks a broker's admin port")
 

@@ -32,6 +32,11 @@ class Here(Protocol):
         """What /metrics has, without a row for each partition."""
         ...
 
+    def connections_by_principal(self, most: int) -> tuple[list[tuple[str, str, int]], int]:
+        """(listener, principal, open connections), most connections first; and of how many these
+        are the first."""
+        ...
+
     def why(self, question: Question) -> dict[str, Any]:
         """As /why answers."""
         ...

@@ -45,7 +45,7 @@ from kbroker.net._required cimport answer_is_whole, channel_requires
 from kbroker.net._send cimport (
     SEND_BLOCKED, SEND_DONE, SEND_READS, send_piece, send_read_ahead_done, send_some)
 from kbroker.net._channel_client cimport channel_drop_client
-from kbroker.net._sessions cimport session_drop, session_take
+from kbroker.net._sessions cimport session_count, session_drop, session_take
 from kbroker.net._state_times cimport state_times_begin, state_times_enter, state_times_use
 from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._transport cimport transport_close, transport_end, transport_wants
@@ -130,6 +130,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
         free(channel)
         return _not_taken(processor, connection)
     session_take(channel.session)
+    session_count(channel.session, channel.listener, 1)
     live_add(LIVE_CONNECTIONS, 1)
     kb_count(&processor.connection_count, 1)
     kb_count(&processor.muted[channel.listener].connections, 1)
@@ -385,8 +386,10 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
             session_drop(request.opens_as)
             request_free(request)
             return
+        session_count(channel.session, channel.listener, -1)
         session_drop(channel.session)
         channel.session = request.opens_as
+        session_count(channel.session, channel.listener, 1)
     if request.throttle_ms > 0 and _throttle(channel, request.throttle_ms) != 0:
         request_free(request)
         return
@@ -560,6 +563,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     note_waited(channel)
     kb_count(&processor.connection_count, -1)
     kb_count(&processor.muted[channel.listener].connections, -1)
+    session_count(channel.session, channel.listener, -1)
     remove_recent(channel)
     if channel.rx != NULL:
         chunk_release(channel.rx)

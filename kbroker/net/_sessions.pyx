@@ -9,11 +9,14 @@ come back.
 
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
+from kbroker.clock import let_go_of_gil
 from kbroker.core._atomics cimport kb_add_int, kb_load_int
+from kbroker.core._limits cimport LISTENERS_MAX
 from kbroker.net._types cimport Session
 
 cdef enum:
     KEPT_MIN = 256                # sessions, before any is freed
+    EACH_PAUSE = 1000             # principals that are looked at without a pause
 
 
 cdef class _Interned:
@@ -67,3 +70,24 @@ def references(principal):
     """How many listeners and connections have the session of this principal; None: it is none."""
     cdef _Interned found = _interned.get(principal)
     return None if found is None else kb_load_int(&found.session.refs)
+
+
+def connections(int listeners):
+    """(principal, index of the listener, open connections), of those that have any; of so many
+    listeners. Of all servers of this process, which is one but in tests."""
+    cdef _Interned each
+    cdef int at, count
+    cdef Py_ssize_t seen = 0
+    found = []
+    for principal in list(_interned):
+        seen += 1
+        if seen % EACH_PAUSE == 0:
+            let_go_of_gil()
+        each = _interned.get(principal)
+        if each is None:
+            continue
+        for at in range(min(listeners, LISTENERS_MAX)):
+            count = kb_load_int(&each.session.connections[at])
+            if count > 0:
+                found.append((principal, at, count))
+    return found

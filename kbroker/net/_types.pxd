@@ -173,6 +173,7 @@ cdef struct Session:
     void* principal               # a Python object, kept as long as the session
     const uint8_t* user           # its name, kept as long
     int32_t user_length
+    int connections[LISTENERS_MAX]  # atomic: open now, by their listener
 
 
 # The common part of the connections of one listener.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 class Answers(Protocol):
+    def connections_by_principal(self, most: int) -> tuple[list[tuple[str, str, int]], int]: ...
     def why(self, question: Question) -> dict[str, Any]: ...
 
 
@@ -71,6 +72,11 @@ class ConsolePort:
         """UserError: the broker does not run yet, or no more."""
         self._require_running()
         return self._broker.figures(every_partition=False)
+
+    def connections_by_principal(self, most: int) -> tuple[list[tuple[str, str, int]], int]:
+        """UserError, as `figures`."""
+        self._require_running()
+        return self._broker.observation.connections_by_principal(most)
 
     def why(self, question: Question) -> dict[str, Any]:
         """UserError as `figures`."""

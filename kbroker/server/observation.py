@@ -76,6 +76,11 @@ class Observation:
         """What was measured just now; parts that are not up yet are left out."""
         return self._observed().figures(every_partition=every_partition)
 
+    def connections_by_principal(self, most: int) -> tuple[list[tuple[str, str, int]], int]:
+        """(listener, principal, open connections), most connections first, and of how many these
+        are the first."""
+        return self._parts().server.connections_by_principal(most)
+
     def why(self, question: Question) -> dict[str, Any]:
         """What is in the way of the subject, as a document; while the broker runs. Any thread that
         may take some milliseconds."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
 
 REFRESH_S: Final = 10
+PRINCIPALS_MAX: Final = 50
 _DIGITS_MAX: Final = 10
 _SETTINGS: Final = (
     "listeners",
@@ -173,6 +174,7 @@ def _clients(asked: Asked, node_id: int) -> Iterator[Section]:
         yield no_figures(asked)
         return
     yield _connections(figures)
+    yield _principals(asked)
     yield from _ends(figures)
     if Operation.DESCRIBE_CONFIGS in operations:
         yield _throttled(figures)
@@ -185,7 +187,7 @@ def _clients(asked: Asked, node_id: int) -> Iterator[Section]:
 
 
 def _connections(figures: Figures) -> Table:
-    """By listener. Principals and software of clients are counted nowhere."""
+    """By listener. The software of clients is counted nowhere."""
     columns = (
         Column("listener", "Listener"),
         Column("open", "Open", Unit.COUNT),
@@ -210,6 +212,18 @@ def _connections(figures: Figures) -> Table:
         for listener, count in sorted(opened.items())
     ]
     return Table("connections", "Connections", columns, rows)
+
+
+def _principals(asked: Asked) -> Table:
+    """Those with most connections."""
+    found, total = asked.here.connections_by_principal(PRINCIPALS_MAX)
+    columns = (
+        Column("principal", "Principal"),
+        Column("listener", "Listener"),
+        Column("open", "Open", Unit.COUNT),
+    )
+    rows = [[Cell(principal), Cell(listener), Cell(count)] for listener, principal, count in found]
+    return Table("principals", "Connections by principal", columns, rows, total=total)
 
 
 def _ends(figures: Figures) -> Iterator[Table]:

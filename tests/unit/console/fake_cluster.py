@@ -108,11 +108,16 @@ class FakeHere:
         self._samples = samples
         self._why = why
         self.questions: list[Any] = []
+        self.principals: list[tuple[str, str, int]] = []
         self.config: dict[str, Any] = {"authorizer.class.name": ""}
 
     def figures(self) -> Figures:
         assert self._samples is not None, "the visitor has no right to figures"
         return Figures(NOW_MS, self._samples)
+
+    def connections_by_principal(self, most: int) -> tuple[list[tuple[str, str, int]], int]:
+        assert self._samples is not None, "the visitor has no right to figures"
+        return self.principals[:most], len(self.principals)
 
     def why(self, question: Any) -> Any:
         assert self._why is not None, "the visitor has no right to ask why"

@@ -137,6 +137,15 @@ def test_the_broker_that_makes_the_page() -> None:
     assert rows(page, "moves") == []
 
 
+def test_the_principals_with_most_connections() -> None:
+    here = FakeHere(CLIENTS)
+    here.principals = [("TLS", f"User:{number}", 90 - number) for number in range(60)]
+    page = broker.make(asked_of(three_brokers(), here, {"broker": "1"}))
+    assert len(rows(page, "principals")) == broker.PRINCIPALS_MAX
+    assert rows(page, "principals")[0] == {"principal": "User:0", "listener": "TLS", "open": 90}
+    assert table_of(page, "principals").total == 60
+
+
 def test_quotas_need_a_right_of_their_own() -> None:
     client = three_brokers()
     client.operations = frozenset({Operation.DESCRIBE})
@@ -144,7 +153,7 @@ def test_quotas_need_a_right_of_their_own() -> None:
     assert "connections" in names(page) and "throttled" not in names(page)
     client.operations = frozenset({Operation.DESCRIBE_CONFIGS})
     page = broker.make(asked_of(client, FakeHere(None), {"broker": "1"}))
-    assert "connections" not in names(page) and "throttled" not in names(page)
+    assert not {"connections", "principals", "throttled"} & set(names(page))
 
 
 def test_facts_that_only_another_broker_has_are_named() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from kbroker._net import WrappedRequest
 from kbroker.errors import InvariantError
-from kbroker.net._sessions import references
+from kbroker.net._sessions import connections, references
 from kbroker.security.session import ANONYMOUS, Principal
 from kbroker.testing._masked_transport import MaskedTransport
 from tests.support.record_batches import build_batch
@@ -365,12 +365,19 @@ def test_an_open_channel_is_refused_after_its_answer(
 # --- sessions ------------------------------------------------------------------------------------
 
 
+def open_connections(*principals: Principal) -> list[tuple[Principal, int]]:
+    """Of the first listener."""
+    found = {each: count for each, at, count in connections(1) if at == 0}
+    return [(each, found[each]) for each in principals if each in found]
+
+
 def test_requests_are_the_principals_once_the_channel_is_open(
     connect: Callable[[], Client], authenticator: Authenticator
 ) -> None:
     door: Principal = connect.door  # type: ignore[attr-defined]
     clients = [connect(), connect()]
     eventually(lambda: references(door) == 3)  # with the listener's
+    assert open_connections(ALICE, door) == [(door, 2)]
     for client in clients:
         client.send(framed(b"let me in"))
         assert client.receive() == b"welcome"
@@ -378,10 +385,12 @@ def test_requests_are_the_principals_once_the_channel_is_open(
         assert client.receive_cold() == (1, b"x")
     assert authenticator.principals == [door, ALICE] * 2
     assert (references(ALICE), references(door)) == (2, 1)
+    assert open_connections(ALICE, door) == [(ALICE, 2)]
     for client in clients:
         client.close()
     eventually(lambda: references(ALICE) == 0)
     assert references(door) == 1
+    assert open_connections(ALICE, door) == []
 
 
 def test_a_session_that_comes_too_late_is_dropped(
