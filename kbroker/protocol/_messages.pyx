@@ -10,7 +10,8 @@ The bytes come from a socket. Lengths and counts are compared with the bytes tha
 one budget for all arrays of a message bounds what they may become (`Reader`), so memory follows
 the bytes received and not the claim of a count.
 
-Everything here holds the GIL. A plan does not change once it is made; any thread may use it.
+Everything here holds the GIL, and lets go of it for a moment where it reads long arrays. A plan
+does not change once it is made; any thread may use it.
 """
 
 from cpython.bytes cimport PyBytes_Size
@@ -35,6 +36,9 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* cls, Py_ssize_t items)
     PyObject* PyDict_GetItemWithError(object names, object name) except? NULL
     int PyDict_Next(object names, Py_ssize_t* at, PyObject** name, PyObject** value)
+
+cdef enum:
+    RECORDS_AT_ONCE = 256         # of an array, until other threads have the GIL if they wait
 
 # The kinds of fields, by the names of the protocol guide.
 cpdef enum Kind:
@@ -360,6 +364,9 @@ cdef object _read_array(Step* step, Reader reader):
         while left > 0:
             items.append(_read_record(<Plan>step.inner, reader))
             left -= 1
+            if left % RECORDS_AT_ONCE == 0:
+                with nogil:
+                    pass
     else:
         while left > 0:
             items.append(_read_value(step, reader))

@@ -10,6 +10,7 @@ import io
 import pkgutil
 import random
 import sys
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from types import ModuleType, NoneType
@@ -19,6 +20,7 @@ from uuid import UUID
 import pytest
 from kio.serial import entity_reader, entity_writer
 
+from kbroker.clock import let_go_of_gil
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded, Kind
 from kbroker.protocol.messages.table import OWN_TAGS_SINCE, Field, Message, Record
@@ -208,6 +210,7 @@ def one(field: Field, inner: Any, other: Any, version: int, dice: random.Random)
 
 HEARTBEAT: Final = messages.heartbeat
 JOIN: Final = messages.join_group
+METADATA: Final = messages.metadata
 
 
 def test_a_message_that_ends_early_is_refused_wherever_it_ends() -> None:
@@ -331,3 +334,30 @@ def test_a_table_covers_the_served_versions() -> None:
         served = SERVED.get(request.api)
         if served is not None:
             assert request.versions == (served.min, served.max), name
+
+
+def test_other_threads_run_while_a_long_array_is_read() -> None:
+    """Beside the pages of a console that list all topics."""
+    topic = METADATA.MetadataResponseTopic(name="orders")
+    body = METADATA.Response(topics=[topic] * 100_000).encode(9)
+    turns, over = 0, threading.Event()
+
+    def turn() -> None:
+        nonlocal turns
+        while not over.is_set():
+            let_go_of_gil()
+            turns += 1
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(0.0001)
+    beside = threading.Thread(target=turn)
+    beside.start()
+    try:
+        before = turns
+        METADATA.Response.decode(body, 9)
+        between = turns - before
+    finally:
+        over.set()
+        sys.setswitchinterval(interval)
+        beside.join()
+    assert between >= 20
