@@ -4,7 +4,8 @@ Each thread of the console has a client for each visitor, made with the visitor'
 It is a client like any other, over a listener of this broker: where brokers authenticate, the
 visitor's name and password are those of the login, so rights, quotas and the audit log are those
 of that user. Where they do not, the client has no name, as every other client. It never has the
-name of a broker.
+name of a broker. Another broker that refuses the login counts as one that is away: it may not know
+the user yet. The one that took it ends the session.
 
 `Clients` belongs to its thread; `log_in` on one of them.
 """
@@ -41,6 +42,8 @@ class Way(NamedTuple):
 class Entry(Protocol):
     """Of this broker; `server.console_port` makes one."""
 
+    @property
+    def node_id(self) -> int: ...
     @property
     def config(self) -> BrokerConfig: ...
     def way(self, *, is_local: bool) -> Way:
@@ -133,7 +136,7 @@ class Clients:
     def _client(self, address: str, login: ClientLogin | None) -> Client:
         return Client(
             address, client_id=CLIENT_ID, timeout_ms=CONSOLE_CLIENT_TIMEOUT_MS, clock=self._clock,
-            login=login,
+            login=login, home=self._entry.node_id,
         )  # fmt: skip
 
 

@@ -56,14 +56,16 @@ class Client:
         timeout_ms: int = 30_000,
         clock: Clock | None = None,
         login: ClientLogin | None = None,
+        home: int | None = None,
     ) -> None:
-        """`login`: where the brokers ask for one."""
+        """`login`: where the brokers ask for one. `home`: as of a `Cluster`."""
         self.cluster: Final = Cluster(
             bootstrap,
             client_id=client_id,
             timeout_ms=timeout_ms,
             clock=clock if clock is not None else SystemClock(),
             login=login,
+            home=home,
         )
         self._timeout_ms = timeout_ms
 

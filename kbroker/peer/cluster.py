@@ -18,7 +18,7 @@ from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer import messages
 from kbroker.peer.address import Address, parse_addresses
 from kbroker.peer.link import Link, network_error
-from kbroker.peer.links import Links
+from kbroker.peer.links import SILENCE_MS, Links
 from kbroker.peer.messages import ClusterMetadata
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey, TopicPartition
@@ -80,13 +80,18 @@ class Cluster:
         timeout_ms: int,
         clock: Clock,
         login: ClientLogin | None = None,
+        home: int | None = None,
     ) -> None:
+        """`home`: the id of the broker at `bootstrap`, which has taken the login. Another one that
+        refuses it counts as one that is away: it may not know the user yet."""
         self.brokers: dict[int, Address] = {}
         self.clock: Final = clock
         self.timeout_ms: Final = timeout_ms
         self._bootstrap = parse_addresses(bootstrap)
         self._links = Links(client_id, timeout_ms, clock, login)
         self._controller_id = -1
+        self._home = home
+        self._refusing: dict[Address, tuple[int, str]] = {}  # until when, and what is raised
         self._leaders: dict[str, dict[int, int]] = {}  # by topic and partition
         self._was_connected = False
         self._last_refusal: KafkaError | None = None
@@ -108,7 +113,37 @@ class Cluster:
 
     def link(self, address: Address) -> Link:
         """The one that there is, or another one: see `Links.to`."""
-        return self._links.to(address)
+        until_ns, message = self._refusing.get(address, (0, ""))
+        if message:
+            if self.clock.monotonic_ns() < until_ns:
+                raise network_error(message)
+            del self._refusing[address]
+        try:
+            return self._links.to(address)
+        except KafkaError as error:
+            self._note_refusal(address, error)
+            raise
+
+    def _note_refusal(self, address: Address, error: KafkaError) -> None:
+        """Raises what counts instead, where another broker than the one at home refuses the login;
+        for a while it is not tried again."""
+        if self._home is None or error.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
+            return
+        if address in self._bootstrap or address == self.brokers.get(self._home):
+            return
+        message = f"{address} refuses the login: {error.message}"
+        self._refusing[address] = self.deadline_ns(SILENCE_MS), message
+        raise network_error(message) from error
+
+    def _send(
+        self, link: Link, api_key: ApiKey, version: int, body: bytes, deadline_ns: int
+    ) -> None:
+        """It may have to authenticate again."""
+        try:
+            link.send(api_key, version, body, deadline_ns)
+        except KafkaError as error:
+            self._note_refusal(link.address, error)
+            raise
 
     def any_broker(self) -> Address:
         """One that answers: known ones first, then the bootstrap list.
@@ -128,6 +163,8 @@ class Cluster:
                 refused = refused or error
             except KafkaError as error:
                 if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
+                    if self._home is not None:
+                        raise
                     refused = refused or error
                 reasons.append(error.message)
             else:
@@ -153,7 +190,7 @@ class Cluster:
         link = self.link(address)
         version = link.version(api_key)
         deadline_ns = self.deadline_ns(timeout_ms)
-        link.send(api_key, version, encode(version), deadline_ns)
+        self._send(link, api_key, version, encode(version), deadline_ns)
         return self._decoded(link, api_key, version, decode, deadline_ns)
 
     def tell(self, address: Address, api_key: ApiKey, encode: Encode) -> None:
@@ -206,7 +243,7 @@ class Cluster:
                     continue
                 try:
                     version = link.version(ask.api_key)
-                    link.send(ask.api_key, version, ask.encode(version), deadline_ns)
+                    self._send(link, ask.api_key, version, ask.encode(version), deadline_ns)
                 except KafkaError as error:
                     results[index] = error
                 else:
@@ -348,6 +385,8 @@ class Cluster:
         brokers = {node_id: Address(b.host, b.port) for node_id, b in answer.brokers.items()}
         gone = set(self.brokers.values()) - set(brokers.values()) - set(self._bootstrap)
         self._links.forget(gone)
+        for address in gone:
+            self._refusing.pop(address, None)
         self.brokers = brokers
         self._controller_id = answer.controller_id
         if topics is None:

@@ -30,13 +30,14 @@ TIMEOUT_MS = 5_000
 class FakeLink:
     """Its broker sends each request back."""
 
-    def __init__(self, clock: ManualClock, sent: list[bytes], address: Address) -> None:
+    def __init__(self, brokers: Brokers, address: Address) -> None:
         self.address = address
         self.usable = True
         self.was_late = False
         self.is_lost = False
-        self._clock = clock
-        self._sent = sent
+        self._clock = brokers.clock
+        self._sent = brokers.sent
+        self._brokers = brokers
         self._due: list[bytes] = []
 
     @property
@@ -47,6 +48,9 @@ class FakeLink:
         return 0
 
     def send(self, api_key: ApiKey, version: int, body: bytes, deadline_ns: int) -> None:
+        if self.address in self._brokers.not_renewed:
+            self.close()
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "no such user")
         self._sent.append(body)
         self._due.append(body)
 
@@ -75,6 +79,7 @@ class Brokers:
         self.clock = ManualClock()
         self.hung: set[Address] = set()
         self.failing: dict[Address, Exception] = {}
+        self.not_renewed: set[Address] = set()
         self.tries: list[tuple[Address, int]] = []
         self.sent: list[bytes] = []
 
@@ -85,7 +90,7 @@ class Brokers:
             raise network_error(f"cannot connect to {address}")
         if address in self.failing:
             raise self.failing[address]
-        return FakeLink(self.clock, self.sent, address)
+        return FakeLink(self, address)
 
 
 @pytest.fixture
@@ -115,6 +120,57 @@ def ask(
 
 def codes(results: Sequence[Any]) -> list[Any]:
     return [each.code if isinstance(each, KafkaError) else each for each in results]
+
+
+# --- brokers that do not know the user ---
+
+
+REFUSED = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "no such user")
+
+
+def logged_in_at_a(brokers: Brokers) -> Cluster:
+    """As the console's client: broker 1 has taken the name and password."""
+    found = Cluster("a:1", client_id="test", timeout_ms=TIMEOUT_MS, clock=brokers.clock, home=1)
+    found.brokers = {1: Address("a", 2), 2: B}
+    return found
+
+
+def test_another_broker_that_refuses_the_login_counts_as_away(brokers: Brokers) -> None:
+    cluster = logged_in_at_a(brokers)
+    brokers.failing[B] = REFUSED
+    for _ in range(3):
+        away, answer = cluster.ask_all([ask(B, 1), ask(A, 2)])
+        assert away.code is ErrorCode.NETWORK_EXCEPTION and answer == 2
+        assert away.message == "b:1 refuses the login: no such user"
+    assert [address for address, _ in brokers.tries] == [B, A], "not a login for each question"
+    brokers.clock.advance(SILENCE_MS)
+    del brokers.failing[B]
+    assert cluster.ask_all([ask(B, 1)]) == [1]
+
+
+@pytest.mark.parametrize("address", [A, Address("a", 2)])
+def test_the_broker_that_has_logged_in_the_user_refuses_for_all(
+    brokers: Brokers, address: Address
+) -> None:
+    cluster = logged_in_at_a(brokers)
+    brokers.failing = {A: REFUSED, Address("a", 2): REFUSED}
+    for question in (lambda: cluster.ask_all([ask(address, 1)]), cluster.any_broker):
+        with pytest.raises(KafkaError) as refused:
+            question()
+        assert refused.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+    brokers.failing = {B: REFUSED}
+    assert cluster.any_broker() == Address("a", 2)
+
+
+def test_a_session_that_another_broker_does_not_renew_costs_its_answer(brokers: Brokers) -> None:
+    cluster = logged_in_at_a(brokers)
+    assert cluster.ask_all([ask(A, 1), ask(B, 2)]) == [1, 2]
+    brokers.not_renewed = {B}
+    assert codes(cluster.ask_all([ask(A, 1), ask(B, 2)])) == [1, ErrorCode.NETWORK_EXCEPTION]
+    brokers.not_renewed = {A}
+    with pytest.raises(KafkaError) as refused:
+        cluster.ask_all([ask(A, 1)])
+    assert refused.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 # --- brokers that hang ---
