@@ -361,10 +361,14 @@ CONSOLE_SESSIONS_MAX: Final = 64
 CONSOLE_SESSIONS_PER_USER_MAX: Final = 8
 # Longer: the visitor has to log in again.
 CONSOLE_SESSION_IDLE_MS: Final = 30 * 60_000
-# Logins of one network in a minute, and of all. More: 429.
+# Logins of one network in a minute, of one site, and of all networks from which no login has been
+# taken yet. More: 429.
 CONSOLE_LOGINS_MAX: Final = 5
+CONSOLE_LOGINS_OF_SITE_MAX: Final = 40
 CONSOLE_LOGINS_OF_ALL_MAX: Final = 200
 CONSOLE_LOGIN_PERIOD_MS: Final = 60_000
+# Networks that are remembered as those of visitors; the one that was used least recently goes.
+CONSOLE_NETWORKS_MAX: Final = 256
 # Of a name or a password.
 CONSOLE_CREDENTIAL_CHARS_MAX: Final = 1_000
 # Of an address in a page. Longer: it is no link.

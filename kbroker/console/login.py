@@ -49,7 +49,7 @@ class Logins:
 
     def try_refused(self, request: Request) -> Notice | None:
         """None: this network may try, and did."""
-        wait_s = self._tries.wait_s(request.network)
+        wait_s = self._tries.wait_s(request.network, is_local=request.is_local)
         if not wait_s:
             return None
         return Notice(Tone.WARN, "too many logins from your network", f"try again in {wait_s} s")
@@ -58,6 +58,7 @@ class Logins:
         self, request: Request, sent: Mapping[str, str], address: str, login: ClientLogin
     ) -> Answer:
         """The visitor is logged in, and goes where it wanted to."""
+        self._tries.succeeded(request.network)
         known = self.session_of(request)
         if known is not None:
             self.end(known)

@@ -16,6 +16,7 @@ from typing import Final
 _FORWARDED_FOR: Final = b"x-forwarded-for"
 _FORWARDED: Final = b"forwarded"
 _PREFIX_BITS: Final = 64
+_SITE_BITS: Final = 48
 
 Address = IPv4Address | IPv6Address
 
@@ -30,6 +31,15 @@ def network_of(peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
     if isinstance(found, IPv4Address):
         return str(found)
     return str(IPv6Network((int(found), _PREFIX_BITS), strict=False))
+
+
+def site_of(network: str) -> str:
+    """What one visitor may have many networks of: of IPv6 its first 48 bits. Of IPv4, and of other
+    texts, the network itself."""
+    try:
+        return str(IPv6Network(network).supernet(new_prefix=_SITE_BITS))
+    except ValueError:
+        return network
 
 
 def _named(headers: Iterable[tuple[bytes, bytes]]) -> Address | None:

@@ -2,7 +2,9 @@
 
 A session is found by the hash of its id, so what is kept here opens none. All of it is bounded:
 where there are too many sessions, of a user or of all, the one that was idle for longest ends; of
-logins, those of a network and those of all have a bound within a minute.
+logins, those of a network, those of a site and those of all have a bound within a minute. The bound
+of all is that of strangers: a network from which a visitor has logged in, and this machine, are not
+kept out by the tries of others.
 
 On the control loop alone.
 """
@@ -14,10 +16,13 @@ from collections import OrderedDict, deque
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from kbroker.console.network import site_of
 from kbroker.limits import (
     CONSOLE_LOGIN_PERIOD_MS,
     CONSOLE_LOGINS_MAX,
     CONSOLE_LOGINS_OF_ALL_MAX,
+    CONSOLE_LOGINS_OF_SITE_MAX,
+    CONSOLE_NETWORKS_MAX,
     CONSOLE_SESSION_IDLE_MS,
     CONSOLE_SESSIONS_MAX,
     CONSOLE_SESSIONS_PER_USER_MAX,
@@ -97,27 +102,48 @@ class Sessions:
 
 
 class Tries:
-    """Logins of each network within a minute, and of all."""
+    """Logins of each network within a minute, of each site, and of all strangers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: OrderedDict[str, deque[int]] = OrderedDict()
-        self._all: deque[int] = deque(maxlen=CONSOLE_LOGINS_OF_ALL_MAX)
+        self._networks: OrderedDict[str, deque[int]] = OrderedDict()
+        self._sites: OrderedDict[str, deque[int]] = OrderedDict()
+        self._strangers: deque[int] = deque(maxlen=CONSOLE_LOGINS_OF_ALL_MAX)
+        self._welcome: OrderedDict[str, None] = OrderedDict()
 
-    def wait_s(self, network: str) -> int:
+    def wait_s(self, network: str, *, is_local: bool = False) -> int:
         """0: it may try, and this was a try; else in so many seconds."""
         now_ms = self._clock.monotonic_ms()
-        tries: deque[int] = self._known.get(network) or deque(maxlen=CONSOLE_LOGINS_MAX)
-        left_ms = max(_left_ms(tries, now_ms), _left_ms(self._all, now_ms))
+        site = site_of(network)
+        bounds = [
+            self._networks.get(network) or deque(maxlen=CONSOLE_LOGINS_MAX),
+            self._sites.get(site) or deque(maxlen=CONSOLE_LOGINS_OF_SITE_MAX),
+        ]
+        if not (is_local or network in self._welcome):
+            bounds.append(self._strangers)
+        left_ms = max(_left_ms(each, now_ms) for each in bounds)
         if left_ms > 0:
             return -(-left_ms // 1_000)
-        tries.append(now_ms)
-        self._all.append(now_ms)
-        self._known[network] = tries
-        self._known.move_to_end(network)
-        if len(self._known) > CONSOLE_LOGINS_OF_ALL_MAX:
-            self._known.popitem(last=False)  # its tries are older than a minute
+        for each in bounds:
+            each.append(now_ms)
+        _keep(self._networks, network, bounds[0])
+        _keep(self._sites, site, bounds[1])
         return 0
+
+    def succeeded(self, network: str) -> None:
+        """A visitor has logged in from there."""
+        self._welcome[network] = None
+        self._welcome.move_to_end(network)
+        if len(self._welcome) > CONSOLE_NETWORKS_MAX:
+            self._welcome.popitem(last=False)
+
+
+def _keep(known: OrderedDict[str, deque[int]], name: str, tries: deque[int]) -> None:
+    known[name] = tries
+    known.move_to_end(name)
+    # Of more than these the first one's tries are older than a minute.
+    if len(known) > CONSOLE_LOGINS_OF_ALL_MAX + CONSOLE_NETWORKS_MAX:
+        known.popitem(last=False)
 
 
 def _left_ms(tries: deque[int], now_ms: int) -> int:

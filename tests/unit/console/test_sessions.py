@@ -15,6 +15,8 @@ from kbroker.limits import (
     CONSOLE_LOGIN_PERIOD_MS,
     CONSOLE_LOGINS_MAX,
     CONSOLE_LOGINS_OF_ALL_MAX,
+    CONSOLE_LOGINS_OF_SITE_MAX,
+    CONSOLE_NETWORKS_MAX,
     CONSOLE_SESSION_IDLE_MS,
     CONSOLE_SESSIONS_MAX,
     CONSOLE_SESSIONS_PER_USER_MAX,
@@ -100,7 +102,38 @@ def test_all_networks_have_one_bound_together() -> None:
     assert set(waits[CONSOLE_LOGINS_OF_ALL_MAX:]) == {CONSOLE_LOGIN_PERIOD_MS // 1_000}
     clock.advance(ms=CONSOLE_LOGIN_PERIOD_MS)
     assert [tries.wait_s(f"10.1.0.{n}") for n in range(9)] == [0] * 9
-    assert len(tries._known) <= CONSOLE_LOGINS_OF_ALL_MAX
+    kept = CONSOLE_LOGINS_OF_ALL_MAX + CONSOLE_NETWORKS_MAX
+    for number in range(2 * kept):
+        clock.advance(ms=CONSOLE_LOGIN_PERIOD_MS)
+        tries.wait_s(str(number))
+    assert len(tries._networks) <= kept and len(tries._sites) <= kept
+
+
+def test_strangers_do_not_keep_out_known_visitors() -> None:
+    tries = Tries(ManualClock())
+    assert tries.wait_s("192.0.2.1") == 0
+    tries.succeeded("192.0.2.1")
+    for number in range(2 * CONSOLE_LOGINS_OF_ALL_MAX):
+        tries.wait_s(f"10.0.{number >> 8}.{number & 255}")
+    assert tries.wait_s("192.0.2.2") > 0
+    assert [tries.wait_s("192.0.2.1") for _ in range(CONSOLE_LOGINS_MAX)].count(0) == (
+        CONSOLE_LOGINS_MAX - 1
+    )
+    assert tries.wait_s("127.0.0.1", is_local=True) == 0
+
+
+def test_many_networks_of_one_site_have_a_bound_together() -> None:
+    tries = Tries(ManualClock())
+    waits = [tries.wait_s(f"2001:db8:0:{n:x}::/64") for n in range(2 * CONSOLE_LOGINS_OF_SITE_MAX)]
+    assert waits.count(0) == CONSOLE_LOGINS_OF_SITE_MAX
+    assert tries.wait_s("2001:db8:1::/64") == 0
+
+
+def test_networks_that_are_remembered_have_a_bound() -> None:
+    tries = Tries(ManualClock())
+    for number in range(3 * CONSOLE_NETWORKS_MAX):
+        tries.succeeded(str(number))
+    assert len(tries._welcome) == CONSOLE_NETWORKS_MAX
 
 
 @pytest.mark.parametrize(

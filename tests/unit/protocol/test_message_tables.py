@@ -338,7 +338,7 @@ def test_a_table_covers_the_served_versions() -> None:
 
 def test_other_threads_run_while_a_long_array_is_read() -> None:
     """Beside the pages of a console that list all topics."""
-    topic = METADATA.MetadataResponseTopic(name="orders")
+    topic = METADATA.MetadataResponseTopic(error_code=0, name="orders")
     body = METADATA.Response(topics=[topic] * 100_000).encode(9)
     turns, over = 0, threading.Event()
 
