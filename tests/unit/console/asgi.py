@@ -124,8 +124,10 @@ class Harness:
         headers: Mapping[str, str] = {},
         gone: asyncio.Event | None = None,
         took: Callable[[bytes], Any] = lambda piece: None,
+        prolong: Callable[[], Any] = lambda: None,
     ) -> Answer:
-        """`gone`: set when the visitor goes; `took` is called with each piece of the answer."""
+        """`gone`: set when the visitor goes; `took` is called with each piece of the answer,
+        `prolong` when the connection is to last longer."""
         words, _, query = path.partition("?")
         named = {"host": "localhost:9644", "cookie": cookie, **headers}
         if body is not None:
@@ -134,7 +136,8 @@ class Harness:
         scope = {
             "type": "http", "method": method, "path": words, "raw_path": words.encode(),
             "query_string": query.encode(), "scheme": "http", "server": ("127.0.0.1", 9644),
-            "client": ("127.0.0.1", 5), "extensions": {}, "http_version": "1.1",
+            "client": ("127.0.0.1", 5), "http_version": "1.1",
+            "extensions": {"kbroker.prolong": {"call": prolong}},
             "headers": [(key.encode(), value.encode()) for key, value in named.items() if value],
         }  # fmt: skip
         waiting = [{"type": "http.request", "body": body or b"", "more_body": False}]

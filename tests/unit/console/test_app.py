@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kbroker.admin.console_guard import HEADERS
+from kbroker.console import app
 from kbroker.console.asked import Asked, Refused
 from kbroker.console.page import Cell, Column, Notice, Page, Table, Tone, Unit
 from kbroker.console.routes import Kind
@@ -306,6 +307,30 @@ def test_a_stream_lets_the_server_read_once_however_long_it_is(console: Harness)
     console.page("long", lambda asked: iter([b"{}\n"] * 30), Kind.DOWNLOAD)  # type: ignore
     assert console.get("/ui/long").body == b"{}\n" * 30
     assert console.receives <= 2
+
+
+def test_a_stream_is_prolonged_while_a_step_takes_long(
+    console: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_PROLONG_S", 0.001)
+    prolonged = threading.Semaphore(0)
+
+    def waits(asked: Asked) -> bool:
+        return all(prolonged.acquire(timeout=30) for _ in range(3))
+
+    def download(asked: Asked) -> Iterator[bytes]:
+        yield b"whole" if waits(asked) else b"not prolonged"
+
+    console.page("download", download, Kind.DOWNLOAD)  # type: ignore[arg-type]
+    answer = console.get("/ui/download", prolong=prolonged.release)
+    assert answer.body == b"whole"
+
+
+def test_a_page_is_not_prolonged(console: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_PROLONG_S", 0.0)
+    prolonged: list[None] = []
+    answer = console.get("/ui/topics", prolong=lambda: prolonged.append(None))
+    assert answer.status == 200 and not prolonged
 
 
 def test_a_download_is_a_file(console: Harness) -> None:

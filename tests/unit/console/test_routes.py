@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+import kbroker.console
 from kbroker.console.page import to
 from kbroker.console.routes import ROUTES, Kind, find
 from tests.unit.console.hostile import TEXTS
@@ -44,6 +47,29 @@ def test_a_name_comes_back_as_it_went_in(name: str) -> None:
     found = find(path)
     assert found is not None
     assert found.parameters == {"group": name.encode(errors="replace").decode()}
+
+
+HERE = Path(kbroker.console.__file__).parent
+# Those that no address has: steps that all changes share.
+SHARED = ("writes.steps",)
+
+
+def test_each_row_has_its_module() -> None:
+    for route in ROUTES:
+        module = import_module(f"kbroker.console.{route.module}")
+        assert callable(getattr(module, route.function)), route
+        assert route.kind is not Kind.TAIL or callable(module.columns_of)
+        assert (route.kind is Kind.WRITE) == route.module.startswith("writes."), route
+
+
+def test_each_module_of_a_page_has_its_row() -> None:
+    modules = {
+        f"{folder}.{path.stem}"
+        for folder in ("pages", "writes")
+        for path in (HERE / folder).glob("*.py")
+        if path.stem != "__init__"
+    }
+    assert modules - {each.module for each in ROUTES} == set(SHARED)
 
 
 def test_no_two_places_share_a_key() -> None:
