@@ -6,9 +6,10 @@ seconds. Owner: the console's thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kbroker.console.page import Notice, Tone
 from kbroker.errors import KafkaError
 from kbroker.peer import group_messages as messages
 from kbroker.peer.groups import Listed
@@ -16,6 +17,10 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
+
+
+# Of coordinators that gave no answer.
+NOTICES_MAX: Final = 10
 
 
 class Listing(NamedTuple):
@@ -41,3 +46,12 @@ def list_groups(client: Client) -> Listing:
         else:
             groups += [Listed(node_id, each) for each in answer]
     return Listing(sorted(groups, key=lambda each: each.group.group), silent)
+
+
+def silent_notices(listing: Listing) -> Iterator[Notice]:
+    for node_id, error in listing.silent[:NOTICES_MAX]:
+        what = f"groups that broker {node_id} coordinates are left out: {error}"
+        yield Notice(Tone.WARN, what, "see the page of brokers, and that broker's log")
+    if len(listing.silent) > NOTICES_MAX:
+        more = len(listing.silent) - NOTICES_MAX
+        yield Notice(Tone.WARN, f"and those of {more} more brokers", "see the page of brokers")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.console.asked import ROWS_MAX
 from kbroker.console.group_lag import NO_ENDS, log_ends
-from kbroker.console.group_listing import list_groups
+from kbroker.console.group_listing import list_groups, silent_notices
 from kbroker.console.page import (
     Cell,
     Column,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 SEARCH_CHARS_MAX: Final = 1_000
 GROUPS_AT_ONCE: Final = 20
-# Of coordinators that gave no answer.
-NOTICES_MAX: Final = 10
 # With offsets, of all groups of a page; groups after those have no lag.
 PARTITIONS_MAX: Final = 50_000
 TYPES: Final = ("classic", "consumer", "share", "streams")
@@ -105,12 +103,7 @@ def make(asked: Asked) -> Page:
 
 def _notices(listing: Listing, unknown: int) -> Iterator[Notice]:
     """`unknown`: groups whose lag is."""
-    for node_id, error in listing.silent[:NOTICES_MAX]:
-        what = f"groups that broker {node_id} coordinates are left out: {error}"
-        yield Notice(Tone.WARN, what, "see the page of brokers, and that broker's log")
-    if len(listing.silent) > NOTICES_MAX:
-        more = len(listing.silent) - NOTICES_MAX
-        yield Notice(Tone.WARN, f"and those of {more} more brokers", "see the page of brokers")
+    yield from silent_notices(listing)
     if unknown:
         what = f"groups whose lag is not known: {unknown}"
         yield Notice(Tone.WARN, f"{what}, as {NO_ENDS}", "see the page of brokers")

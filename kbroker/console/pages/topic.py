@@ -1,15 +1,17 @@
 """One topic: its partitions with offsets and sizes, its settings, and the groups that read it.
 
 Offsets are asked of the page's partitions that have a leader; one without has dashes. Groups
-are asked for their offsets only where the cluster has few of them.
+are asked for their offsets only where the cluster has few of them; those of a coordinator that does
+not answer are left out, with a notice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.console.asked import ROWS_MAX
+from kbroker.console.group_listing import list_groups, silent_notices
 from kbroker.console.message_source import Bounds, log_bounds, topic_of
 from kbroker.console.page import (
     Cell,
@@ -98,7 +100,7 @@ def make(asked: Asked) -> Page:
     asked.pause()
     sections.append(_settings(asked, name))
     asked.pause()
-    sections.append(_groups(asked, name, logs))
+    sections += _groups(asked, name, logs)
     return Page(name, sections, trail=[("Topics", to("topics"))], refresh_s=10)
 
 
@@ -200,16 +202,19 @@ def _setting(entry: ConfigValue) -> list[Cell]:
     return [Cell(entry.name, tone=tone), value, Cell(source_name(entry.source), tone=tone)]
 
 
-def _groups(asked: Asked, name: str, logs: Mapping[TopicPartition, Bounds]) -> Section:
-    groups = Groups(asked.client)
-    listed = [
-        each for each in groups.list_groups(of_all=False) if each.group.protocol_type != _SHARE
-    ]
+def _groups(asked: Asked, name: str, logs: Mapping[TopicPartition, Bounds]) -> Iterator[Section]:
+    listing = list_groups(asked.client)
+    yield from silent_notices(listing)
+    listed = [each for each in listing.groups if each.group.protocol_type != _SHARE]
     if len(listed) > GROUPS_ASKED_MAX:
         text = f"which of the {len(listed)} groups read it is not asked"
-        return Notice(Tone.QUIET, text, "see the pages of the groups")
+        yield Notice(Tone.QUIET, text, "see the pages of the groups")
+        return
     asked.pause()
-    committed = groups.offsets_of_all(listed)
+    committed = Groups(asked.client).offsets_of_all(listed)
+    if unknown := sum(each.group.group not in committed for each in listed):
+        text = f"groups whose offsets are not known: {unknown}, as no coordinator answers for them"
+        yield Notice(Tone.WARN, text, "see the page of brokers")
     rows: list[Sequence[Cell]] = []
     for each in listed:
         offsets = {
@@ -219,7 +224,7 @@ def _groups(asked: Asked, name: str, logs: Mapping[TopicPartition, Bounds]) -> S
         }
         if offsets:
             rows.append(_group_row(each, offsets, logs))
-    return Table("groups", "Groups", _GROUPS, rows, empty="no group has an offset in it")
+    yield Table("groups", "Groups", _GROUPS, rows, empty="no group has an offset in it")
 
 
 def _group_row(

@@ -79,7 +79,7 @@ class FakeClient:
     def reassignments(self) -> dict[TopicPartition, ReassignedPartition]:
         return self.moving
 
-    def log_directories(self, *, of_all: bool = True) -> Any:
+    def log_directories(self, *, of_all: bool = True, partitions: Any = None) -> Any:
         assert not of_all, "one broker that is silent would fail the page"
         return _raised(self.directories)
 

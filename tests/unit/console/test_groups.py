@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.console.page import Tone
-from kbroker.console.pages import group, groups
+from kbroker.console import group_listing
+from kbroker.console.message_source import Bounds
+from kbroker.console.page import Page, Tone
+from kbroker.console.pages import group, groups, topic
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.observe import group_log
 from kbroker.observe.group_history import History
@@ -98,8 +100,33 @@ def test_many_silent_coordinators_are_some_notices(client: FakeClient) -> None:
     client.cluster.everywhere = lambda *_, **__: dict.fromkeys(range(40), SILENT)
     page = groups.make(asked_of(client))
     assert rows(page, "groups") == []
-    assert len(notices(page)) == groups.NOTICES_MAX + 1
+    assert len(notices(page)) == group_listing.NOTICES_MAX + 1
     assert notices(page)[-1] == "and those of 30 more brokers"
+
+
+def topic_page(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> Page:
+    monkeypatch.setattr(topic, "Groups", Groups)
+    monkeypatch.setattr(topic, "log_bounds", lambda *_: {ORDERS: Bounds(0, END)})
+    monkeypatch.setattr(client, "topic_configs", lambda name: [], raising=False)
+    return topic.make(asked_of(client, path={"topic": "orders"}))
+
+
+def test_a_topics_page_names_coordinators_that_give_no_answer(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.directories = {}
+    page = topic_page(client, monkeypatch)
+    assert [row["group"] for row in rows(page, "groups")] == ["a", "b"]
+    (first,) = notices(page, Tone.WARN)
+    assert first.startswith("groups that broker 2 coordinates are left out: NETWORK_EXCEPTION")
+
+
+def test_a_topics_page_counts_groups_whose_offsets_are_not_known(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Groups, "offsets_of_all", lambda *_: {})
+    page = topic_page(client, monkeypatch)
+    assert notices(page, Tone.WARN)[-1].startswith("groups whose offsets are not known: 2")
 
 
 def test_an_unknown_lag_is_a_dash_and_a_notice(client: FakeClient) -> None:
