@@ -30,11 +30,10 @@ from kbroker.peer.partitions import by_partition, existing, lag, log_ends, still
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kbroker.peer.group_messages import Committed, DescribedGroup, DescribedMember
+    from kbroker.peer.group_descriptions import GroupDescription, GroupMember
+    from kbroker.peer.group_messages import Committed
     from kbroker.peer.groups import Groups
     from kbroker.types import TopicPartition
-
-DEAD: Final = "Dead"
 
 execute_option = click.option(
     "--execute", is_flag=True, help="Do it; without this, only say what would be done."
@@ -80,6 +79,7 @@ def list_groups(states: tuple[str, ...], bootstrap: str, output: str) -> None:
 @output_option
 def describe(groups: tuple[str, ...], members: bool, bootstrap: str, output: str) -> int:
     """Show state, committed offsets and lag."""
+    from kbroker.peer.group_descriptions import SHARE, describe_group
     from kbroker.peer.groups import Groups
 
     described: list[dict[str, Any]] = []
@@ -87,15 +87,18 @@ def describe(groups: tuple[str, ...], members: bool, bootstrap: str, output: str
     with connect(bootstrap) as client:
         asked = Groups(client)
         for name in dict.fromkeys(groups):
-            group = asked.describe(name)
-            of_share = group_share.described(asked, name) if group.state == DEAD else None
+            group = describe_group(asked, name)
+            of_share = None
+            if group is not None and group.kind == SHARE:
+                of_share = group_share.described(asked, name)
             if of_share is not None:
                 described.append(of_share)
                 continue
             committed = asked.offsets(name)
-            if group.state == DEAD and not committed:
+            if group is None and not committed:
                 missing.append(name)
                 continue
+            group = group or _dead(name)
             owners = _owners(group)
             partitions = set(committed) | set(owners)
             ends = log_ends(client, still_there(client, partitions))
@@ -181,65 +184,48 @@ def _report(results: list[Any], done: str, *, execute: bool, output: str) -> int
 
 def _why_not_deleted(groups: Groups, name: str) -> ErrorCode:
     """What deleting it would answer now."""
-    described = groups.describe(name)
-    has_members = bool(described.members)
-    if described.state == DEAD:
-        of_share = groups.describe_share(name)
-        if of_share is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        has_members = bool(of_share.members)
-    return ErrorCode.NON_EMPTY_GROUP if has_members else ErrorCode.NONE
+    from kbroker.peer.group_descriptions import describe_group
+
+    described = describe_group(groups, name)
+    if described is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.NON_EMPTY_GROUP if described.members else ErrorCode.NONE
 
 
 def _why_not_forgotten(
     groups: Groups, name: str, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     from kbroker.cli.connect import refuse
+    from kbroker.peer.group_descriptions import describe_group
 
-    described = groups.describe(name)
-    if described.state == DEAD:
+    described = describe_group(groups, name)
+    if described is None:
         raise refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"group '{name}'", None)
-    read = {topic for member in described.members for topic in _topics(member)}
+    read = {topic for member in described.members for topic in member.subscribed}
+    # Those of a pattern, as far as they are known.
+    read |= {where.topic for member in described.members for where in member.assigned}
     return {
         where: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if where.topic in read else ErrorCode.NONE
         for where in partitions
     }
 
 
-def _topics(member: DescribedMember) -> list[str]:
-    """What a member subscribes to; nothing is known of subscriptions that are not a consumer's."""
-    from kbroker.peer.consumer_protocol import decode_subscription
-    from kbroker.protocol.wire import ProtocolError
+def _dead(name: str) -> GroupDescription:
+    """A group without members of which offsets are left."""
+    from kbroker.peer.group_descriptions import CLASSIC, DEAD, GroupDescription
 
-    try:
-        return decode_subscription(member.metadata)
-    except ProtocolError:
-        return []
+    return GroupDescription(ErrorCode.NONE, None, name, CLASSIC, DEAD, "", "", -1, -1, ())
 
 
-def _assigned(member: DescribedMember) -> list[TopicPartition]:
-    from kbroker.peer.consumer_protocol import decode_assignment
-    from kbroker.protocol.wire import ProtocolError
-
-    try:
-        return decode_assignment(member.assignment)
-    except ProtocolError:
-        return []
-
-
-def _owners(group: DescribedGroup) -> dict[TopicPartition, DescribedMember]:
-    from kbroker.peer.consumer_protocol import PROTOCOL_TYPE
-
-    if group.protocol_type != PROTOCOL_TYPE:
-        return {}
-    return {where: member for member in group.members for where in _assigned(member)}
+def _owners(group: GroupDescription) -> dict[TopicPartition, GroupMember]:
+    return {where: member for member in group.members for where in member.assigned}
 
 
 def _description(
-    group: DescribedGroup,
+    group: GroupDescription,
     node_id: int,
     committed: Mapping[TopicPartition, Committed],
-    owners: Mapping[TopicPartition, DescribedMember],
+    owners: Mapping[TopicPartition, GroupMember],
     ends: Mapping[TopicPartition, int],
 ) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.acl_messages import decode_create_acls, encode_create_acls
 from kbroker.peer.client import Client
+from kbroker.peer.group_descriptions import describe_group
 from kbroker.peer.groups import Groups
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from kbroker.peer.placement_messages import PREFERRED_ELECTION
@@ -165,13 +166,8 @@ class Inspection:
 
     def group(self, name: str) -> GroupSeen:
         """A group that no broker knows is "Dead"."""
-        try:
-            found = self._groups.describe(name)
-        except KafkaError as error:
-            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-                raise
-            return GroupSeen(name, "Dead", "", ())
-        if found.error is ErrorCode.GROUP_ID_NOT_FOUND:
+        found = describe_group(self._groups, name)
+        if found is None:
             return GroupSeen(name, "Dead", "", ())
         members = tuple(sorted(member.client_id for member in found.members))
         return GroupSeen(name, found.state, found.protocol, members)

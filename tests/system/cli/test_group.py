@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from kbroker.peer.client import Client
@@ -201,6 +202,43 @@ def test_consume_as_a_member_goes_on_where_it_stopped(
     assert (status, len(out.split())) == (0, 3)
     assert sum(committed(client, name)) == 3, "what was not printed is not committed"
     assert len(run("consume", *words, "-e")[1].split()) == 7
+
+
+def test_a_group_of_the_consumer_protocol(
+    run: Run, document: Document, client: Client, make_topic: MakeTopic, name: str, bootstrap: str
+) -> None:
+    topic = make_topic(2, records=3)
+    member = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": name, "group.protocol": "consumer",
+            "auto.offset.reset": "earliest", "enable.auto.commit": False,
+        }
+    )  # fmt: skip
+    member.subscribe([topic])
+    try:
+        read: list[Any] = []
+        wait_until(lambda: bool(read.extend(member.consume(6, 0.2)) or len(read) >= 6))
+        member.commit(asynchronous=False)
+        (described,) = document("group", "describe", name)
+        assert (described["state"], described["protocol_type"]) == ("Stable", "consumer")
+        (one,) = described["members"]
+        assert one["partitions"] == [f"{topic}-0", f"{topic}-1"]
+        assert {row["member_id"] for row in described["partitions"]} == {one["member_id"]}
+        for words in (["delete", name], ["delete", name, "--execute"]):
+            status, out, err = run("group", *words)
+            assert (status, out) == (1, "") and "NON_EMPTY_GROUP (68)" in err
+        for more in ([], ["--execute"]):
+            status, _, err = run("group", "delete-offsets", name, "-t", topic, *more)
+            assert status == 1 and "GROUP_SUBSCRIBED_TO_TOPIC (86)" in err
+    finally:
+        member.close()
+    wait_until(lambda: states(document, name) == "Empty")
+    (described,) = document("group", "describe", name)
+    assert (described["state"], described["members"], described["lag"]) == ("Empty", [], 0)
+    words = ["group", "delete-offsets", name, "-t", f"{topic}:1"]
+    assert run(*words)[:2] == (0, f"{topic}-1: would be forgotten\n")
+    assert run("group", "delete", name)[:2] == (0, f"{name}: would be deleted\n")
+    assert run("group", "delete", name, "--execute") == (0, f"{name}: deleted\n", "")
 
 
 def test_two_members_share_and_take_over(
