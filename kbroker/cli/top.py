@@ -164,7 +164,7 @@ def node_rows(frame: dict[str, Any]) -> list[list[str]]:
 def _told(node: dict[str, Any]) -> str:
     if node["answers"] == "gone":
         return " gone"
-    return " silent" if node["answers"] == "no" else " controller" if node["controller"] else ""
+    return " silent" if node["answers"] == "no" else ""
 
 
 def tables(

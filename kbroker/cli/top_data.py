@@ -90,7 +90,7 @@ def frame(before: Sample | None, now: Sample, *, internal: bool = False) -> dict
     return {
         "cluster": now.cluster.cluster_id,
         "brokers": len(now.cluster.brokers),
-        "controller": now.cluster.controller_id,
+        "controller": None,  # unknown: the id that clients get is of any broker
         "partitions": len(every),
         "leaderless": sum(part.leader < 0 for part in every),
         "under_replicated": len(missing_replicas(now.cluster, now.moving)),
@@ -143,7 +143,6 @@ def _node(
     return {
         "broker": node_id,
         "answers": answers if node_id in now.cluster.brokers else "gone",
-        "controller": node_id == now.cluster.controller_id,
         "leaders": sum(part.leader == node_id for part in parts.values()),
         "replicas": sum(node_id in part.replicas for part in parts.values()),
         "behind": len(lagging),

@@ -73,6 +73,13 @@ def nodes_of(before: Sample | None, now: Sample) -> dict[int, dict[str, Any]]:
     return {row["broker"]: row for row in frame(before, now)["nodes"]}
 
 
+def test_no_broker_is_called_the_controller() -> None:
+    """A client gets the id of any broker."""
+    document = frame(None, FIRST)
+    assert document["controller"] is None
+    assert "controller" not in document["nodes"][0]
+
+
 def test_several_brokers_and_when_a_replica_will_have_caught_up() -> None:
     parts = [
         partition(0, leader=1, isr=(1,))._replace(replicas=(1, 2)),
@@ -89,7 +96,7 @@ def test_several_brokers_and_when_a_replica_will_have_caught_up() -> None:
         1: "yes", 2: "yes", 3: "gone", 4: "no",
     }  # fmt: skip
     one, two, three = found[1], found[2], found[3]
-    assert (one["leaders"], one["replicas"], one["behind"], one["controller"]) == (1, 2, 0, True)
+    assert (one["leaders"], one["replicas"], one["behind"]) == (1, 2, 0)
     assert (one["behind_bytes"], one["caught_up_in_s"]) == (0, 0)
     assert (two["behind"], two["behind_bytes"], two["caught_up_in_s"]) == (1, 8_000, None)
     assert (three["behind"], three["behind_bytes"], three["replicas"]) == (1, None, 1)
@@ -109,7 +116,7 @@ def test_several_brokers_and_when_a_replica_will_have_caught_up() -> None:
     assert (coming["behind"], coming["behind_bytes"]) == (1, 400)
     lines = drawn(frame(first, second), 10)
     assert lines[1].split() == " ".join(top.NODE_TITLES).split()
-    assert lines[2].split() == ["1", "controller", "1", "2", "0", "0", "B", "0", "B", "0", "s"]
+    assert lines[2].split() == ["1", "1", "2", "0", "0", "B", "0", "B", "0", "s"]
     assert lines[3].split() == ["2", "1", "2", "1", "3.9", "KB", "2.0", "KB", "2", "s"]
     assert lines[4].split() == ["3", "gone", "0", "1", "1", "-", "-", "-"]
     assert lines[5].split()[:2] == ["4", "silent"]
