@@ -3,8 +3,9 @@
 Most keys of Apache Kafka without effect here cost speed or comfort: a start with one logs a
 warning (`broker.py`). A broker that ignored one of these would serve without the segments that are
 in remote storage, let transactions end whose producers count on their two phases, take connections
-for other principals than the operator's class would, or make topics that a policy forbids: a start
-with one is refused, and so is a change while the broker runs.
+for other principals than the operator's class would, make topics that a policy forbids, or take the
+name of a password for the password: a start with one is refused, and so is a change while the
+broker runs.
 
 A start is refused as well for a node of a Raft quorum of several, unless `zookeeper.connect` names
 another place for the metadata: each node would serve alone, with a part of the topics. A quorum
@@ -29,6 +30,7 @@ QUORUM: Final = (
     "controller.quorum.bootstrap.servers",
 )
 _ROLES, _VOTERS, _SERVERS = QUORUM
+PROVIDERS: Final = "config.providers"
 _JAVA: Final = "Java classes do not run here"
 
 
@@ -67,6 +69,11 @@ ABSENT: Final = (
     Absent(
         "alter.config.policy.class.name", ("",), _JAVA,
         "leave it unset; ACLs on ALTER_CONFIGS say who may change settings",
+    ),
+    # A password that stayed the text ${file:...} would be no secret.
+    Absent(
+        PROVIDERS, ((),), _JAVA,
+        "leave it unset, and write the values themselves; a file with passwords has the mode 0600",
     ),
 )  # fmt: skip
 
@@ -111,6 +118,7 @@ def refusal(name: str, value: Any, origin: str) -> ConfigError | None:
     for absent in ABSENT:
         if _is_of(name, absent.key) and value not in absent.same:
             text = str(value).lower() if value is True else value
+            text = ",".join(value) if isinstance(value, tuple) else text
             return ConfigError(f"{name}={text} ({origin}): {absent.why}", absent.fix)
     return None
 

@@ -45,7 +45,8 @@ KEYS: Final = (
         "A class that may refuse a change of configuration. Java classes do not run here: one is"
         " refused."),
     Key("config.providers", LIST, (),
-        "Names of providers that fetch values, such as passwords, from elsewhere.",
+        "Names of providers that fetch values, such as passwords, from elsewhere. Java classes do"
+        " not run here: one is refused.",
         dynamic=CLUSTER_WIDE),
     Key("controlled.shutdown.enable", BOOLEAN, True,
         "Hand leadership over before a broker of a cluster stops.", supported=True),

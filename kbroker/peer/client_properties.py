@@ -10,7 +10,8 @@
 With OAUTHBEARER the token is in a file, `sasl.oauthbearer.token.endpoint.url=file:/PATH`.
 
 Place in the flow: `--command-config` reads a file of them, and the data source of Spark's jobs has
-them as options. Other properties mean nothing here and are left alone. Trouble is a ConfigError
+them as options. Providers of values (`config.providers`) are refused: a password must not be the
+text that names it. Other properties mean nothing here and are left alone. Trouble is a ConfigError
 that says in which place, and never what a password is.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from kbroker.config.absent_features import PROVIDERS
 from kbroker.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +37,11 @@ _PROTOCOLS: Final = (_PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 def login_of(place: str, settings: Mapping[str, str]) -> ClientLogin | None:
     """None: they ask for no login and no TLS. ConfigError: what they ask for is not served.
     `place`: where they are written, for messages."""
+    if settings.get(PROVIDERS, "").strip():
+        raise ConfigError(
+            f"{place}: {PROVIDERS}={settings[PROVIDERS]}: Java classes do not run here",
+            "leave it out and write the values themselves, in a file with the mode 0600",
+        )
     protocol = settings.get(_PROTOCOL, _PLAINTEXT).upper()
     if protocol not in _PROTOCOLS:
         raise ConfigError(

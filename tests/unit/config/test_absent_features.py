@@ -30,7 +30,7 @@ def test_a_start_is_refused(key: str) -> None:
 def test_a_value_that_asks_for_nothing_more_is_taken(key: str) -> None:
     (absent,) = (each for each in ABSENT if each.key == key)
     for value in absent.same:
-        text = str(value).lower() if isinstance(value, bool) else value
+        text = str(value).lower() if isinstance(value, bool) else value or ""
         BrokerConfig.load(overrides=[f"{key}={text}"])
     assert BrokerConfig.load()[key] in (*absent.same, None)
 

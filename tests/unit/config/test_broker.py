@@ -67,27 +67,32 @@ _PROVIDERS = {
 
 
 @pytest.mark.parametrize("text", ["${env:HOME}", "${file:%s:x}", "${dir:%s:server.properties}"])
-def test_config_providers_have_no_effect(
+def test_config_providers_are_refused_and_values_stay_texts(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a file, in the environment, at run time, and in a client's file: values stay texts."""
+    """In a file, in the environment, at run time, and in a client's file."""
     place = tmp_path / "server.properties"
     text = text.replace("%s", str(tmp_path if "dir" in text else place))
     monkeypatch.setenv("HOME", "of-the-environment")
     settings = {**_PROVIDERS, "x": "of-the-file", "broker.rack": text, "ssl.key.password": text}
     file = _file(tmp_path, "".join(f"{name}={value}\n" for name, value in settings.items()))
     environ = {"HOME": "of-the-environment", "KBROKER_NUM_PARTITIONS": "2"}
-    config = BrokerConfig.load(file, environ)
+    with pytest.raises(ConfigError, match=r"providers=env,file,dir .*Java classes"):
+        BrokerConfig.load(file, environ)
+    config = BrokerConfig.load(file, environ, ["config.providers="])
     assert config["broker.rack"] == config["ssl.key.password"] == text
     name = "listener.name.plaintext.ssl.key.password"
     config, errors = with_overrides(config, _PROVIDERS, {name: text})
-    assert not errors and config[name] == text
+    assert [each.cause.partition("=")[0] for each in errors] == ["config.providers"]
+    assert config[name] == text and not config["config.providers"]
     client = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": f'{_PLAIN_MODULE} required username="a" password="{text}";',
     }
-    login = login_of("client.properties", {**_PROVIDERS, **client})
+    with pytest.raises(ConfigError, match=r"client.properties: config.providers=env,file,dir"):
+        login_of("client.properties", {**_PROVIDERS, **client})
+    login = login_of("client.properties", {**_PROVIDERS, **client, "config.providers": ""})
     assert login is not None and login.password == text
 
 
