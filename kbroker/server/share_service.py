@@ -121,7 +121,7 @@ class ShareServiceOnDemand:
     def _make(self) -> ShareService:
         from kbroker.engine.share.figures import ShareFigures
         from kbroker.engine.share.leaders import ShareLeaders
-        from kbroker.engine.share.led import Parts
+        from kbroker.engine.share.parts import Parts
         from kbroker.engine.share.service import ShareService
         from kbroker.replica._committed_read import aborted_transactions
         from kbroker.replica.share.sessions import ShareSessions

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.coordinator.share.images import SharePartition as Key
-from kbroker.engine.share.led import LedLog, LedSharePartition, Parts
+from kbroker.engine.share.led import LedSharePartition
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica.share.sessions import Place
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from kbroker.engine.share.parts import LedLog, Parts
     from kbroker.metadata.image import ClusterImage
     from kbroker.purgatory.purgatory import Purgatory
     from kbroker.replica.share.sessions import ShareSession

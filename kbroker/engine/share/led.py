@@ -21,17 +21,17 @@ called under it, and nothing is read from the disk.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.config.share_settings import EARLIEST, LATEST, reset_age_ms
 from kbroker.coordinator.share.images import NO_START, StateBatch
 from kbroker.coordinator.share.images import SharePartition as Key
+from kbroker.engine.share.parts import GONE, client_code
 from kbroker.engine.share.reading import read
-from kbroker.engine.share.watching import AwaitRecords, LogWatcher
+from kbroker.engine.share.watching import LogWatcher
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge, not_done
 from kbroker.replica.share.acquiring import Acquired, Wanted, acquire
@@ -45,16 +45,8 @@ from kbroker.replica.share.partition import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.clock import Clock
-    from kbroker.config.share_settings import ShareGroupSettings
-    from kbroker.coordinator.share.seams import Outcome, Persister, ReadState
-    from kbroker.engine.share.figures import ShareFigures
-    from kbroker.engine.share.reading import Aborted
-    from kbroker.failures import Failures
-    from kbroker.purgatory.timer import CallLater
-    from kbroker.types import TopicPartition
-
-logger: Final = logging.getLogger("kbroker.share")
+    from kbroker.coordinator.share.seams import Outcome, ReadState
+    from kbroker.engine.share.parts import LedLog, Parts
 
 # Reads of one fetch that hand out nothing: gaps, and records of aborted transactions.
 _ROUNDS_MAX: Final = 16
@@ -62,80 +54,6 @@ _ROUNDS_MAX: Final = 16
 _WRITE_AGAIN_MS: Final = 1_000
 
 Token = Callable[[ErrorCode], object]
-
-# Codes of the share coordinator, by the code that a client gets for them in Apache Kafka 4.3.
-_FENCED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH})
-_LATER: Final = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-_GONE: Final = _FENCED | {ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-
-
-def client_code(code: ErrorCode) -> ErrorCode:
-    """For a client whose request needed the share coordinator."""
-    if code in _FENCED:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if code in _LATER:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-        return code
-    return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-class LedLog(Protocol):
-    """The replica that leads, as a share-partition reads it."""
-
-    @property
-    def name(self) -> TopicPartition: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    @property
-    def leader_epoch(self) -> int: ...
-
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None: ...
-
-    def readable_bytes(
-        self, offset: int, max_bytes: int = ..., *, read_committed: bool = ...
-    ) -> int: ...
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int = ...,
-        *,
-        whole_first: bool = ...,
-        read_committed: bool = ...,
-    ) -> bytes: ...
-
-
-class Parts(NamedTuple):
-    """What all share-partitions of a broker have in common."""
-
-    clock: Clock
-    persister: Persister
-    settings: Callable[[str], ShareGroupSettings]  # of a group, now
-    call_later: CallLater
-    call_soon: Callable[[Callable[[], object]], None]  # on a handler's thread
-    await_records: AwaitRecords
-    aborted: Aborted
-    wake: Callable[[Key], object]  # the fetches that wait for a share-partition
-    forget: Callable[[LedSharePartition], object]  # it is of no use any more
-    failures: Failures
-    figures: ShareFigures
 
 
 class Phase(Enum):
@@ -555,7 +473,7 @@ class LedSharePartition:
 
     def _written(self, outcome: Outcome) -> None:
         code = outcome.code
-        if code in _GONE:
+        if code in GONE:
             self.end(client_code(code))
             return
         with self.lock:

@@ -6,7 +6,8 @@ import pytest
 
 from kbroker.config.share_settings import EARLIEST
 from kbroker.coordinator.share.images import StateBatch
-from kbroker.engine.share.led import LedSharePartition, client_code
+from kbroker.engine.share.led import LedSharePartition
+from kbroker.engine.share.parts import client_code
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.replica.share.acknowledging import Acknowledgement

@@ -13,7 +13,8 @@ from kbroker.coordinator.share.images import NO_START, SharePartition, StateBatc
 from kbroker.coordinator.share.seams import Outcome, ReadState
 from kbroker.engine.share.figures import ShareFigures
 from kbroker.engine.share.leaders import ShareLeaders
-from kbroker.engine.share.led import Fetched, LedSharePartition, Parts
+from kbroker.engine.share.led import Fetched, LedSharePartition
+from kbroker.engine.share.parts import Parts
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.protocol.record_batch import Record, encode_batch
