@@ -157,6 +157,9 @@ SHARE_FETCH_WAIT_MS_MAX: Final = 300_000
 SHARE_SESSION_LEFT_MS_MAX: Final = 5_000
 # Of one answer to ShareFetch, which Python makes; a batch that is larger leaves nevertheless.
 SHARE_FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
+# Spans of records that were spared the end of a short session, of share-partitions that have ended:
+# 150 bytes each. Beyond that those of the ones that ended first are forgotten.
+SHARE_SPARED_SPANS_MAX: Final = 50_000
 # How long a client that finds no room for its share session is kept waiting for the answer.
 SHARE_SESSION_REFUSAL_MS_MAX: Final = 30_000
 # Share-partitions that one DescribeShareGroupOffsets may name: a question each.

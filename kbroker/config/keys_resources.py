@@ -48,7 +48,19 @@ def _check_reset(text: str) -> str | None:
     return "earliest, latest or by_duration:P1DT2H3M4.5S"
 
 
+ALWAYS: Final = "always"
+UNLESS_SHORT: Final = "unless-short"
+
+# Keys of ours begin with "kb.". The time of a short session: it may last for 5 s after its client
+# has left (SHARE_SESSION_LEFT_MS_MAX), and a client that reads slowly has records as long before it
+# works on them. A record lock is longer, or ends sooner than the session.
 _OWN: Final = (
+    Key("kb.share.session.end.count", STRING, ALWAYS,
+        "Whether records count as delivered that a member of a share group had when its session"
+        " ended: always, as in Apache Kafka, or unless it had them for a short time, at most twice"
+        " for each record.", choices=(ALWAYS, UNLESS_SHORT), kafka="-"),
+    Key("kb.share.session.end.short.ms", INT, 10_000,
+        "The short time for kb.share.session.end.count.", low=1, high=60_000, kafka="-"),
     Key("share.auto.offset.reset", STRING, "latest",
         "Where a share group begins to read that has read nothing yet.", check=_check_reset,
         check_words="earliest, latest or by_duration:P1DT2H3M4.5S"),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.config.key import InvalidValue, parse_value
-from kbroker.config.keys_resources import GROUP_KEYS
+from kbroker.config.keys_resources import ALWAYS, GROUP_KEYS
 from kbroker.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,11 +63,14 @@ class ShareGroupSettings(NamedTuple):
     renews: bool
     is_committed: bool  # it does not read records of open and aborted transactions
     reset: str  # EARLIEST, LATEST or by_duration:
+    # The end of a session so soon after a record was acquired does not count; 0: each one counts.
+    short_ms: int = 0
 
 
 def share_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ShareGroupSettings:
     """`own`: what is stored for the group."""
     lock_ms, deliveries, window = (_bounded(config, own, *keys) for keys in BOUNDED)
+    counts_all = _own(own, "kb.share.session.end.count") == ALWAYS
     return ShareGroupSettings(
         lock_ms,
         deliveries,
@@ -75,6 +78,7 @@ def share_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ShareG
         _own(own, "share.renew.acknowledge.enable"),
         _own(own, "share.isolation.level") == READ_COMMITTED,
         _own(own, "share.auto.offset.reset"),
+        0 if counts_all else _own(own, "kb.share.session.end.short.ms"),
     )
 
 

@@ -413,6 +413,9 @@ _SHARE_GROUPS: Final = (
            "Records that a member had when its share session ended. The delivery counts: many of"
            " them beside few acknowledgements are of clients that come and go too fast.",
            "records"),
+    _plain("counter", "share_session_end_spared", "kbroker_share_session_end_uncounted_total",
+           "Records that a member had for a short time when its share session ended, where the"
+           " group does not count that: kb.share.session.end.count.", "records"),
     _times("share_load_time", "kafka_server_ShareGroupMetrics_PartitionLoadTimeMs",
            "From the first fetch of a share-partition until its state is there.", (),
            "Quantiles of the last 1,024."),

@@ -91,6 +91,7 @@ def led(share: OfShareGroups | None) -> Samples:
             "share_archived": [((words,), 0) for words in REASONS],
             "share_acquired": [((), 0)],
             "share_session_end_records": [((), 0)],
+            "share_session_end_spared": [((), 0)],
             "share_load_time": [((), Durations().summary(QUANTILES))],
         }
     from kbroker.engine.share import figures as counts
@@ -121,6 +122,7 @@ def led(share: OfShareGroups | None) -> Samples:
         "share_archived": [((words,), archived[event]) for event, words in counts.REASONS.items()],
         "share_acquired": [((), records[Event.ACQUIRE])],
         "share_session_end_records": [((), records[Event.SESSION_ENDS])],
+        "share_session_end_spared": [((), records[Event.SHORT_SESSION_ENDS])],
         "share_load_time": [((), figures.loads.summary(QUANTILES))],
     }
 

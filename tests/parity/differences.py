@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from kbroker.config import BROKER_KEYS
 from kbroker.config.key import SAME
+from kbroker.config.keys_resources import GROUP_KEYS
 from tests.parity.answers import identity
 from tests.parity.cases.describe_configs import OF_THIS_START
 
@@ -180,6 +181,12 @@ DESCRIBE_CONFIGS: Final = [
         )
         for key in BROKER_KEYS.values()
         if key.kafka is not SAME and key.name not in OF_THIS_START | ANSWERED_ALIKE
+    ),
+    *(
+        Difference(cases, f"*/configs/{key.name}", "a key of ours alone")
+        for key in GROUP_KEYS.values()
+        for cases in ("describe_configs: *", "settings_at_run_time: *a group*")
+        if key.own
     ),
     Difference(
         "describe_configs: *",

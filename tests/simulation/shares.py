@@ -45,6 +45,8 @@ DELIVERIES = 3
 WINDOW = 5
 # Groups, by the settings that they differ in: the reset, and whether they read committed records.
 GROUPS = {"s1": (EARLIEST, False), "s2": (LATEST, True)}
+# The end of a session so soon after a fetch is not counted.
+SHORT_MS = {"s1": 0, "s2": 200}
 # Until a handler, or a worker, is free.
 SOON_MS = (0, 0, 0, 0, 0, 0, 1, 10, 100)
 # Brokers' settings in simulated time, as those in `cluster.py`.
@@ -129,7 +131,8 @@ class _Service(ShareServiceOnDemand):
 
     def settings(self, group_id: str) -> ShareGroupSettings:
         reset, is_committed = GROUPS[group_id]
-        return ShareGroupSettings(LOCK_MS, DELIVERIES, WINDOW, True, is_committed, reset)
+        short_ms = SHORT_MS[group_id]
+        return ShareGroupSettings(LOCK_MS, DELIVERIES, WINDOW, True, is_committed, reset, short_ms)
 
 
 class Connections:

@@ -1,7 +1,8 @@
 """What happened to the records of share groups at the leaders of this broker, since its start.
 
 A share-partition counts for itself, and gives here what it has counted. Records that a group gives
-up on, delivered as often as is allowed, get a line, a few for each group and reason.
+up on, delivered as often as is allowed, get a line, a few for each group and reason. So do those
+whose delivery does not count, since the session of their member was short.
 
 Any thread; the lock is a leaf, held for additions only.
 """
@@ -79,6 +80,16 @@ class ShareFigures:
                     " record",
                     group_id, count, str(place), counts.first[event], words,
                 )  # fmt: skip
+
+        spared = counts.records[Event.SHORT_SESSION_ENDS]
+        if spared:
+            lines.write(
+                logging.INFO,
+                f"{Event.SHORT_SESSION_ENDS.name} {group_id}",
+                "share group %s: the sessions of members ended soon after they had acquired %d"
+                " records of %s; that does not count as a delivery (kb.share.session.end.count)",
+                group_id, spared, str(place),
+            )  # fmt: skip
 
     def loaded(self, took_ms: int) -> None:
         """A share-partition serves; so long after it began to."""

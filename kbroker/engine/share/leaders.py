@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.coordinator.share.images import SharePartition as Key
 from kbroker.engine.share.led import LedSharePartition
+from kbroker.engine.share.spared_before import SparedBefore
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica.share.sessions import Place
 
@@ -47,6 +48,7 @@ class ShareLeaders:
         self._led: dict[Key, LedSharePartition] = {}
         self._by_group: dict[str, set[Key]] = {}
         self._woken: dict[Key, None] = {}
+        self._spared: Final = SparedBefore()
 
     def __len__(self) -> int:
         return len(self._led)
@@ -67,7 +69,9 @@ class ShareLeaders:
             with self._lock:
                 found = self._led.get(key)
                 if found is None:
-                    made = self._led[key] = LedSharePartition(key, log, epoch, self._parts)
+                    spared = self._spared.take(key)
+                    made = LedSharePartition(key, log, epoch, self._parts, spared)
+                    self._led[key] = made
                     self._by_group.setdefault(key.group_id, set()).add(key)
                     break
             if found.log is log and found.leader_epoch == epoch and found.stay():
@@ -153,6 +157,7 @@ class ShareLeaders:
             if self._led.get(led.key) is not led:
                 return
             del self._led[led.key]
+            self._spared.keep(led.key, led.spared)
             keys = self._by_group[led.key.group_id]
             keys.discard(led.key)
             if not keys:

@@ -43,6 +43,7 @@ from kbroker.replica.share.partition import (
     StoredBatch,
     Write,
 )
+from kbroker.replica.share.spared import Spared
 
 if TYPE_CHECKING:
     from kbroker.coordinator.share.seams import Outcome, ReadState
@@ -78,7 +79,9 @@ class Readable(NamedTuple):
 class LedSharePartition:
     """See the module."""
 
-    def __init__(self, key: Key, log: LedLog, leader_epoch: int, parts: Parts) -> None:
+    def __init__(
+        self, key: Key, log: LedLog, leader_epoch: int, parts: Parts, spared: Spared | None = None
+    ) -> None:
         self.key: Final = key
         self.log: Final = log
         self.leader_epoch: Final = leader_epoch
@@ -86,6 +89,7 @@ class LedSharePartition:
         self.phase = Phase.READING
         self.code = ErrorCode.NONE  # why it is over
         self.machine = SharePartition(0)
+        self.spared: Final = Spared() if spared is None else spared
         self._parts: Final = parts
         self._state_epoch = 0
         self._is_read = False  # a read of the log is under way
@@ -105,7 +109,7 @@ class LedSharePartition:
 
     def settings(self) -> Settings:
         own = self._parts.settings(self.key.group_id)
-        return Settings(own.lock_ms, own.deliveries, own.window, own.renews)
+        return Settings(own.lock_ms, own.deliveries, own.window, own.renews, own.short_ms)
 
     def describe(self, offset: int) -> tuple[bool, Described]:
         """Whether it serves, and one record, as it is now."""
@@ -155,6 +159,7 @@ class LedSharePartition:
         with self.lock:
             if self.phase is not Phase.READING:
                 return ()  # it has ended meanwhile
+            machine.spared = self.spared
             self.machine = machine
             self._state_epoch = kept.state_epoch
             self.phase = Phase.STARTING
@@ -358,7 +363,9 @@ class LedSharePartition:
 
     def end_session(self, owner: int) -> None:
         with self.lock:
-            ended = self.phase is Phase.ACTIVE and self.machine.end_session(owner, self.settings())
+            ended = self.phase is Phase.ACTIVE and self.machine.end_session(
+                owner, self.settings(), self._now_ms()
+            )
         if ended:
             self._wake()
             self._after()
@@ -373,7 +380,7 @@ class LedSharePartition:
             self._retires = True
             is_over = self.phase is not Phase.ACTIVE
             if not is_over:
-                self.machine.end_session(None, self.settings())
+                self.machine.end_session(None, self.settings(), self._now_ms())
         if is_over:
             self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER, only_retired=True)
         else:

@@ -139,7 +139,7 @@ def _hand_out(
 ) -> list[Acquired]:
     given: list[Acquired] = []
     ranges, left = partition.ranges, wanted.records
-    until_ms, horizon = now_ms + settings.lock_ms, found[-1].last_offset
+    horizon = found[-1].last_offset
     while left > 0:
         place = _next_available(partition, first, horizon)
         if place is None:
@@ -152,7 +152,7 @@ def _hand_out(
                 break
             most = left if wanted.exactly else ends - begin + 1
             most = most if piece is None else min(most, piece)
-            again = _again(partition, owner, begin, ends, most, settings, until_ms)
+            again = _again(partition, owner, begin, ends, most, settings, now_ms)
             given += again
             left -= sum(each.last_offset - each.first_offset + 1 for each in again)
             first = ends + 1
@@ -169,7 +169,7 @@ def _hand_out(
         if wanted.exactly and last - begin >= left:
             last = begin + left - 1
             _keep_whole(partition, found, begin, last)
-        given.append(_lock(partition, owner, begin, last, until_ms))
+        given.append(_lock(partition, owner, begin, last, settings, now_ms))
         left -= last - begin + 1
         first = last + 1
     return given
@@ -207,7 +207,7 @@ def _again(
     last: int,
     most: int,
     settings: Settings,
-    until_ms: int,
+    now_ms: int,
 ) -> list[Acquired]:
     """What is available of a batch that was delivered before. A record is alone for its last
     delivery, unless it has two."""
@@ -225,10 +225,10 @@ def _again(
             continue
         if count == settings.deliveries - 1 and settings.deliveries > _ALONE_ABOVE:
             if not given:
-                given.append(_lock(partition, owner, begin, begin, until_ms))
+                given.append(_lock(partition, owner, begin, begin, settings, now_ms))
             break
         ends = min(ends, begin + most - 1)
-        given.append(_lock(partition, owner, begin, ends, until_ms))
+        given.append(_lock(partition, owner, begin, ends, settings, now_ms))
         most -= ends - begin + 1
     return given
 
@@ -262,16 +262,19 @@ def _keep_whole(
         ranges.length[place] = min(ends - begin + 1, 2**31 - 1)
 
 
-def _lock(partition: SharePartition, owner: int, begin: int, last: int, until_ms: int) -> Acquired:
+def _lock(
+    partition: SharePartition, owner: int, begin: int, last: int, settings: Settings, now_ms: int
+) -> Acquired:
     ranges = partition.ranges
     was_fresh = ranges.length[ranges.find(begin)] == 0
     (place,) = ranges.span(begin, last)
     ranges.state[place] = State.ACQUIRED
     ranges.count[place] += 1
     ranges.owner[place] = owner
+    ranges.acquired_ms[place] = now_ms
     if was_fresh:
         ranges.origin[place] = begin
         ranges.length[place] = min(last - begin + 1, 2**31 - 1)
-    partition.lock(place, until_ms)
+    partition.lock(place, now_ms + settings.lock_ms)
     partition.count(Event.ACQUIRE, begin, last)
     return Acquired(begin, last, ranges.count[place])

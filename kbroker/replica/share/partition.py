@@ -26,7 +26,7 @@ owner has a lock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, Self
 
@@ -39,6 +39,7 @@ from kbroker.replica.share.ranges import (
     WRITING,
     Ranges,
 )
+from kbroker.replica.share.spared import Spared
 from kbroker.replica.share.states import TABLE, TERMINAL, Cell, Do, Event, State, limited
 
 # Entries of ended locks that may wait for their time, beside one for each range.
@@ -53,6 +54,8 @@ class Settings(NamedTuple):
     deliveries: int  # share.delivery.count.limit
     window: int  # share.partition.max.record.locks
     renews: bool = True  # share.renew.acknowledge.enable
+    # The end of a session so soon after a record was acquired does not count; 0: each one counts.
+    short_ms: int = 0
 
 
 class StoredBatch(NamedTuple):
@@ -93,7 +96,7 @@ class SharePartition:
 
     __slots__ = (
         "archived", "changed", "counted", "end", "first_archived", "kept_start", "locks",
-        "prepared", "ranges", "start", "terminal", "waiting", "writing", "writing_start",
+        "prepared", "ranges", "spared", "start", "terminal", "waiting", "writing", "writing_start",
     )  # fmt: skip
 
     def __init__(self, start: int) -> None:
@@ -103,6 +106,7 @@ class SharePartition:
         self.kept_start = start  # the start of the last write that succeeded, or as it was read
         self.writing_start = start
         self.ranges: Final = Ranges()
+        self.spared = Spared()
         self.terminal = 0  # offsets of the window that are acknowledged or archived
         # A heap of (deadline, first, last): offsets that were acquired until then. Some are with
         # no member by now.
@@ -224,6 +228,7 @@ class SharePartition:
         ranges.target[place] = NONE
         ranges.owner[place] = NO_OWNER
         ranges.deadline_ms[place] = 0
+        ranges.acquired_ms[place] = 0
         if state in TERMINAL:
             self.terminal += ranges.last[place] - ranges.first[place] + 1
 
@@ -276,20 +281,42 @@ class SharePartition:
             self.advance()
         return ended
 
-    def end_session(self, owner: int | None, settings: Settings) -> bool:
+    def end_session(self, owner: int | None, settings: Settings, now_ms: int) -> bool:
         """The session's records, or (None) those of all; True if a record is available, or done
         with, by that."""
-        ended = False
+        ended = bool(settings.short_ms) and self._end_short_session(owner, settings, now_ms)
+        for place in self._owned(owner):
+            self.follow(place, Event.SESSION_ENDS, settings.deliveries)
+            ended = True
         ranges = self.ranges
-        for place in range(len(ranges)):
-            has = ranges.owner[place]
-            if has != NO_OWNER and owner in (None, has) and ranges.target[place] == NONE:
-                self.follow(place, Event.SESSION_ENDS, settings.deliveries)
-                ended = True
         if ended:
             ranges.join(self.start, self.end)
             self.advance()
         return ended
+
+    def _owned(self, owner: int | None) -> Iterator[int]:
+        """The places of the session's records, or (None) of those of all, that are not written."""
+        ranges = self.ranges
+        for place in range(len(ranges)):
+            has = ranges.owner[place]
+            if has != NO_OWNER and owner in (None, has) and ranges.target[place] == NONE:
+                yield place
+
+    def _end_short_session(self, owner: int | None, settings: Settings, now_ms: int) -> bool:
+        """Those of the records that were acquired a short time before, as if they had not been, as
+        often as that is allowed for each."""
+        ranges, since_ms = self.ranges, now_ms - settings.short_ms
+        short = [
+            (ranges.first[place], ranges.last[place])
+            for place in self._owned(owner)
+            if ranges.acquired_ms[place] > since_ms
+        ]
+        spared = self.spared.spare(short, self.start)
+        for first, last in spared:
+            for place in ranges.span(first, last):
+                self.follow(place, Event.SHORT_SESSION_ENDS, settings.deliveries)
+                ranges.count[place] -= 1
+        return bool(spared)
 
     def give_back(self, owner: int, first: int, last: int) -> bool:
         """Records that the session has acquired, and that are not sent: as if it had not. True if

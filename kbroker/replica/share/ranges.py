@@ -1,7 +1,7 @@
 """The offsets of a share-partition's window, as ranges of the same state.
 
 The ranges lie one after the other without a gap, from the share-partition's start to its end, both
-included: each offset is in exactly one. A range is a place in parallel arrays, 45 bytes, so a
+included: each offset is in exactly one. A range is a place in parallel arrays, 53 bytes, so a
 window in which each record is a range of its own costs no object for a record. What is done here
 needs no object of Python: it is to become C, with the same functions.
 
@@ -13,6 +13,7 @@ needs no object of Python: it is to become C, with the same functions.
     count           how often it was delivered
     owner           the number of the session that has it; 0: none has
     deadline_ms     of its lock, on the monotonic clock
+    acquired_ms     when its owner has acquired it, on the same clock
     origin, length  the batch of which it is a part, as it was first delivered; length 0: it was
                     never delivered, and may be of several batches of the log
 
@@ -49,14 +50,15 @@ class Range(NamedTuple):
     deadline_ms: int
     origin: int
     length: int
+    acquired_ms: int
 
 
 class Ranges:
     """See the module."""
 
     __slots__ = (
-        "count", "deadline_ms", "first", "flags", "last", "length", "origin", "owner", "state",
-        "target",
+        "acquired_ms", "count", "deadline_ms", "first", "flags", "last", "length", "origin",
+        "owner", "state", "target",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -68,6 +70,7 @@ class Ranges:
         self.count = array("h")
         self.owner = array("q")
         self.deadline_ms = array("q")
+        self.acquired_ms = array("q")
         self.origin = array("q")
         self.length = array("i")
 
@@ -78,7 +81,7 @@ class Ranges:
         return Range(
             self.first[place], self.last[place], State(self.state[place]), self.target[place],
             self.flags[place], self.count[place], self.owner[place], self.deadline_ms[place],
-            self.origin[place], self.length[place],
+            self.origin[place], self.length[place], self.acquired_ms[place],
         )  # fmt: skip
 
     def find(self, offset: int) -> int:
@@ -102,6 +105,7 @@ class Ranges:
         self.count.append(count)
         self.owner.append(NO_OWNER)
         self.deadline_ms.append(0)
+        self.acquired_ms.append(0)
         self.origin.append(first)
         self.length.append(length)
 
@@ -114,7 +118,7 @@ class Ranges:
         self.first.insert(place + 1, offset)
         self.last.insert(place, offset - 1)
         for column in (self.state, self.target, self.flags, self.count, self.owner,
-                       self.deadline_ms, self.origin, self.length):  # fmt: skip
+                       self.deadline_ms, self.acquired_ms, self.origin, self.length):  # fmt: skip
             column.insert(place, column[place])
         return place + 1
 
@@ -151,6 +155,7 @@ class Ranges:
             self.count[one] == self.count[other]
             and self.owner[one] == self.owner[other]
             and self.deadline_ms[one] == self.deadline_ms[other]
+            and self.acquired_ms[one] == self.acquired_ms[other]
             and self.origin[one] == self.origin[other]
             and self.length[one] == self.length[other]
         )
@@ -165,5 +170,6 @@ class Ranges:
 
     def _remove(self, begin: int, end: int) -> None:
         for column in (self.first, self.last, self.state, self.target, self.flags, self.count,
-                       self.owner, self.deadline_ms, self.origin, self.length):  # fmt: skip
+                       self.owner, self.deadline_ms, self.acquired_ms, self.origin,
+                       self.length):  # fmt: skip
             del column[begin:end]

@@ -52,6 +52,7 @@ class Event(Enum):
     RENEW = "the member that has it asks for more time"
     LOCK_ENDS = "its acquisition lock runs out"
     SESSION_ENDS = "the share session of the member that has it ends"
+    SHORT_SESSION_ENDS = "the same, soon after it has fetched: it does not count"
     NOT_SENT = "the member that has it is not sent it: its session has ended, or its request"
     NOT_THERE = "a read finds no record, or one of an aborted transaction"
     USED_UP = "a read finds it delivered as often as is allowed: the limit was lowered"
@@ -109,6 +110,7 @@ TABLE: Final[Mapping[Event, Mapping[State, Cell]]] = MappingProxyType(
         Event.RENEW: _row(_REFUSE, _ACQUIRED, _REFUSE, _REFUSE, _REFUSE),
         Event.LOCK_ENDS: _row(_NOTHING, _LIMITED, _NOTHING, _NOTHING, _NOTHING),
         Event.SESSION_ENDS: _row(_NOTHING, _LIMITED, _NOTHING, _NOTHING, _NOTHING),
+        Event.SHORT_SESSION_ENDS: _row(_NOTHING, _UNSENT, _NOTHING, _NOTHING, _NOTHING),
         Event.NOT_SENT: _row(_NOTHING, _UNSENT, _NOTHING, _NOTHING, _NOTHING),
         Event.NOT_THERE: _row(_ARCHIVE, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
         Event.USED_UP: _row(_ARCHIVE, _NOTHING, _NOTHING, _NOTHING, _NOTHING),

@@ -75,6 +75,9 @@ def test_a_change_holds_at_once() -> None:
         ({"consumer.assignment.interval.ms": "15001"}, ()),
         ({"consumer.session.timeout.ms": "x"}, ()),
         ({"consumer.size": "1"}, ()),
+        ({"kb.share.session.end.count": "never"}, ()),
+        ({"kb.share.session.end.short.ms": "0"}, ()),
+        ({"kb.share.session.end.short.ms": "60001"}, ()),
         (
             {"consumer.session.timeout.ms": "7000", "consumer.heartbeat.interval.ms": "7000"},
             ("min.session.timeout.ms=1000",),

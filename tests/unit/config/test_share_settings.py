@@ -38,6 +38,23 @@ def test_its_own_settings_come_first() -> None:
     assert share_group_settings(config(), own) == expected
 
 
+@pytest.mark.parametrize(
+    ("count", "ms", "short_ms"),
+    [
+        ("unless-short", None, 10_000),
+        ("unless-short", "5", 5),
+        ("unless-short", "60001", 10_000),
+        ("always", "5", 0),
+        ("never", "5", 0),
+        (None, "5", 0),
+    ],
+)
+def test_whether_short_sessions_count(count: str | None, ms: str | None, short_ms: int) -> None:
+    own = {"kb.share.session.end.count": count, "kb.share.session.end.short.ms": ms}
+    stored = {name: text for name, text in own.items() if text is not None}
+    assert share_group_settings(config(), stored).short_ms == short_ms
+
+
 def test_values_outside_of_later_bounds_are_brought_within_them() -> None:
     own = {"share.delivery.count.limit": "10"}
     assert share_group_settings(config("max.delivery.count.limit=7"), own).deliveries == 7

@@ -6,9 +6,11 @@ import pytest
 
 from kbroker.coordinator.share.images import StateBatch
 from kbroker.coordinator.share.seams import ReadState
+from kbroker.engine.share.spared_before import SparedBefore
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.image import ClusterImage, PartitionImage, TopicImage
 from kbroker.replica.share.acquiring import Wanted
+from kbroker.replica.share.spared import Span, Spared
 from tests.unit.engine.share.world import (
     ALL,
     KEY,
@@ -62,6 +64,26 @@ class TestEnds:
         assert world.persister.answer_write()[1] == [StateBatch(0, 9, 0, 1)]
         world.run()
         assert world.leaders.find(KEY) is None
+
+    def test_a_short_session_is_spared_twice_also_where_it_is_the_last_one_each_time(self) -> None:
+        world = World()
+        world.settings = SETTINGS._replace(deliveries=2, short_ms=1_000)
+        world.log.append(10)
+        counts = []
+        for _ in range(4):
+            led = world.ready()
+            fetched = led.fetch(1, ALL, 1 << 20)
+            assert fetched is not None
+            counts.append(fetched.acquired[0].delivery_count)
+            world.pass_ms(999)
+            led.end_session(1)
+            led.retire(no_session)
+            if world.persister.writes:
+                break
+            world.run()
+            assert world.leaders.find(KEY) is None
+        assert counts == [1, 1, 1]
+        assert world.persister.answer_write()[1] == [StateBatch(0, 9, 0, 1)]
 
     def test_another_leader_epoch_reads_again(self) -> None:
         world = World()
@@ -270,3 +292,15 @@ class TestEnds:
         led, codes = world.led(), list[ErrorCode]()
         say(led, 0, 0, codes)
         assert codes == [ErrorCode.INVALID_RECORD_STATE]
+
+
+def test_spared_records_of_share_partitions_that_have_ended_are_bounded() -> None:
+    kept, spans = SparedBefore(3), [Span(0, 0, 1), Span(2, 2, 1)]
+    keys = [KEY._replace(partition=number) for number in range(3)]
+    for key in keys:
+        spared = Spared()
+        spared.spans = list(spans[: 1 + key.partition])
+        kept.keep(key, spared)
+    kept.keep(keys[0], Spared())
+    found = [kept.take(key) for key in keys]
+    assert [each and len(each.spans) for each in found] == [None, None, 2]

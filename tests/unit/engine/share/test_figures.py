@@ -49,6 +49,24 @@ def test_records_are_counted_by_event(caplog: pytest.LogCaptureFixture) -> None:
     assert world.figures.loads.summary((0.5,)).total == 1
 
 
+def test_records_that_are_not_counted_have_a_line_and_a_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.settings = world.settings._replace(short_ms=10)
+    led = world.ready()
+    world.log.append(3)
+    assert led.fetch(OWNER, Wanted(9, 9), 1 << 20) is not None
+    with caplog.at_level(logging.INFO, "kbroker.share"):
+        led.end_session(OWNER)
+    assert world.figures.records()[Event.SHORT_SESSION_ENDS] == 3
+    (line,) = (each.getMessage() for each in caplog.records)
+    assert line == (
+        "share group g: the sessions of members ended soon after they had acquired 3 records of"
+        " orders-0; that does not count as a delivery (kb.share.session.end.count)"
+    )
+
+
 def test_the_metrics_have_the_counts() -> None:
     world = World()
     deliver(world, RELEASE, REJECT)
@@ -71,6 +89,7 @@ def test_the_metrics_have_the_counts() -> None:
     assert found["share_in_flight_sum"] == {(): led.machine.in_flight}
     assert found["share_acquired"] == {(): 3}
     assert found["share_session_end_records"] == {(): 1}
+    assert found["share_session_end_spared"] == {(): 0}
     assert found["share_archived"][("rejected",)] == 1
     assert found["share_sessions"] == {(): 0}
     assert found["share_sessions_ended"] == {

@@ -64,7 +64,7 @@ def test_the_rest_of_a_cut_batch_is_given_back_with_it() -> None:
     """The rest is in the window, and no record of it counts as delivered."""
     world = World(batches(10))
     world.fetch(records=3, exactly=True)
-    world.partition.end_session(ONE, SETTINGS)
+    world.partition.end_session(ONE, SETTINGS, world.now_ms)
     assert world.partition.end == 9
     given = world.fetch(OTHER)
     assert spans(given) == [(0, 2), (3, 9)]
@@ -138,10 +138,10 @@ def test_records_that_the_log_has_lost_are_archived() -> None:
     world = World(batches(5, 5, 5))
     world.fetch(OTHER, to=4)
     world.fetch(to=9)
-    world.partition.end_session(ONE, SETTINGS)
+    world.partition.end_session(ONE, SETTINGS, world.now_ms)
     world.log = [LogBatch(0, 4), LogBatch(8, 9), LogBatch(10, 14)]
     assert spans(world.fetch()) == [(8, 9), (10, 14)]
-    world.partition.end_session(ONE, SETTINGS)
+    world.partition.end_session(ONE, SETTINGS, world.now_ms)
     world.log = [LogBatch(0, 4), LogBatch(10, 14)]
     assert spans(world.fetch()) == [(10, 14)]
     assert [world.state(7), world.state(8)] == ["archived 1", "archived 2"]
@@ -165,7 +165,7 @@ def test_poison_is_delivered_in_ever_smaller_pieces(deliveries: int, pieces: lis
         (given, *_) = world.fetch(to=size - 1)
         assert given.first_offset == 0
         sizes.append(given.last_offset + 1)
-        world.partition.end_session(ONE, world.settings)
+        world.partition.end_session(ONE, world.settings, world.now_ms)
     assert sizes == pieces
     assert world.state(0) in ("done", f"archived {deliveries}")
 
@@ -174,7 +174,7 @@ def test_a_piece_is_delivered_alone() -> None:
     world = World(batches(4, 4), settings=SETTINGS._replace(deliveries=3))
     for _ in range(2):
         world.fetch(to=3)
-        world.partition.end_session(ONE, world.settings)
+        world.partition.end_session(ONE, world.settings, world.now_ms)
     assert spans(world.fetch()) == [(0, 0)]
     assert spans(world.fetch()) == [(1, 1)]
     world.done(0, 0)
@@ -188,7 +188,7 @@ def test_no_piece_follows_other_records_in_one_answer() -> None:
     world.fetch(OTHER, to=3)
     for _ in range(2):
         world.fetch(to=7)
-        world.partition.end_session(ONE, world.settings)
+        world.partition.end_session(ONE, world.settings, world.now_ms)
     world.done(0, 3, RELEASE, owner=OTHER)
     assert spans(world.fetch()) == [(0, 3)]
     assert spans(world.fetch()) == [(4, 4)]
@@ -198,7 +198,7 @@ def test_a_lowered_limit_archives_at_the_next_read() -> None:
     world = World(batches(4, 4))
     for _ in range(3):
         world.fetch(to=3)
-        world.partition.end_session(ONE, world.settings)
+        world.partition.end_session(ONE, world.settings, world.now_ms)
     world.settings = SETTINGS._replace(deliveries=2)
     assert spans(world.fetch()) == [(4, 7)]
     assert world.partition.start == 4
@@ -260,6 +260,6 @@ def test_a_rejected_record_is_not_delivered_again() -> None:
     world.fetch()
     world.done(1, 1, REJECT)
     world.done(0, 0, ACCEPT)
-    world.partition.end_session(ONE, SETTINGS)
+    world.partition.end_session(ONE, SETTINGS, world.now_ms)
     assert spans(world.fetch()) == [(2, 2)]
     assert world.partition.start == 2

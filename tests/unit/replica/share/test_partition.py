@@ -6,6 +6,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.replica.share.partition import SharePartition, StoredBatch, Write
+from kbroker.replica.share.spared import Spared
 from kbroker.replica.share.states import Event, State
 from tests.unit.replica.share.world import (
     ACCEPT,
@@ -13,6 +14,7 @@ from tests.unit.replica.share.world import (
     OTHER,
     REJECT,
     RELEASE,
+    RENEW,
     SETTINGS,
     World,
     at,
@@ -92,7 +94,7 @@ def test_a_failed_write_of_records_whose_lock_ran_out_meanwhile() -> None:
 def test_a_count_that_was_not_written_is_in_the_next_write() -> None:
     world = World(batches(10))
     world.fetch()
-    assert world.partition.end_session(ONE, SETTINGS)
+    assert world.partition.end_session(ONE, SETTINGS, world.now_ms)
     world.write(FAILED)
     assert world.partition.changed
     assert world.write() == Write(0, (StoredBatch(0, 9, AVAILABLE, 1),), 0)
@@ -102,7 +104,7 @@ def test_a_count_that_was_not_written_is_in_the_next_write() -> None:
 def test_a_count_is_written_though_the_record_is_with_a_member_again() -> None:
     world = World(batches(10))
     world.fetch()
-    world.partition.end_session(ONE, SETTINGS)
+    world.partition.end_session(ONE, SETTINGS, world.now_ms)
     world.fetch(OTHER)
     assert world.write() == Write(0, (StoredBatch(0, 9, AVAILABLE, 1),), 0)
     assert world.state(0) == "acquired 2"
@@ -112,7 +114,7 @@ def test_a_count_is_written_after_an_acknowledgement_that_was_not() -> None:
     """The write of the one had the other's records, and failed: both are still to be written."""
     world = World(batches(10))
     world.fetch()
-    world.partition.end_session(ONE, SETTINGS)
+    world.partition.end_session(ONE, SETTINGS, world.now_ms)
     world.write(FAILED)
     world.fetch(OTHER)
     assert world.say(0, 9, ACCEPT, owner=OTHER).code is None
@@ -127,7 +129,7 @@ def test_a_count_is_written_after_an_acknowledgement_that_was_not() -> None:
 def test_the_start_alone_is_written_where_it_has_moved() -> None:
     world = World(batches(10), settings=SETTINGS._replace(deliveries=1))
     world.fetch()
-    world.partition.end_session(ONE, world.settings)
+    world.partition.end_session(ONE, world.settings, world.now_ms)
     assert world.partition.start == 10
     assert world.write() == Write(10, (), 0)
     assert world.write() is None
@@ -138,11 +140,81 @@ def test_one_session_ends_and_the_others_keep_their_records() -> None:
     world.fetch(to=4)
     world.fetch(OTHER)
     world.say(0, 0, ACCEPT)
-    assert world.partition.end_session(ONE, SETTINGS)
+    assert world.partition.end_session(ONE, SETTINGS, world.now_ms)
     assert [world.state(at) for at in (0, 1, 5)] == ["prepared 1", "available 1", "acquired 1"]
-    assert not world.partition.end_session(ONE, SETTINGS)
+    assert not world.partition.end_session(ONE, SETTINGS, world.now_ms)
     world.write()
     assert world.partition.start == 1
+
+
+SHORT = SETTINGS._replace(deliveries=2, short_ms=100)
+
+
+def end_after(world: World, ms: int) -> None:
+    """Its session ends so long after a fetch of all that is available."""
+    world.fetch()
+    world.now_ms += ms
+    world.partition.end_session(ONE, world.settings, world.now_ms)
+
+
+def test_a_session_that_ends_soon_counts_from_the_third_time_on() -> None:
+    world = World(batches(10), settings=SHORT)
+    for _ in range(2):
+        end_after(world, 99)
+        assert world.state(0) == "available 0"
+        assert world.write() is None
+    end_after(world, 99)
+    assert world.write() == Write(0, (StoredBatch(0, 9, AVAILABLE, 1),), 0)
+    end_after(world, 99)
+    assert world.partition.start == 10
+    counts = world.partition.take_counts()
+    assert counts is not None
+    assert counts.records[Event.SHORT_SESSION_ENDS] == 20
+    assert counts.archived == {Event.SESSION_ENDS: 10}
+
+
+def test_a_session_that_ends_later_counts() -> None:
+    world = World(batches(10), settings=SHORT)
+    end_after(world, 100)
+    assert world.state(0) == "available 1"
+    world.settings = SHORT._replace(short_ms=0)
+    end_after(world, 0)
+    assert world.state(9) == "done"
+
+
+def test_a_renewed_record_was_acquired_before_that() -> None:
+    world = World(batches(10), settings=SHORT)
+    world.fetch()
+    world.now_ms += 100
+    assert world.say(0, 4, RENEW).code is ErrorCode.NONE
+    world.partition.end_session(ONE, SHORT, world.now_ms)
+    assert world.state(0) == "available 1"
+
+
+def test_records_that_were_spared_differently_have_their_own_counts() -> None:
+    world = World(batches(10), settings=SHORT)
+    end_after(world, 0)
+    world.fetch()
+    world.done(0, 2)
+    world.partition.end_session(ONE, SHORT, world.now_ms)
+    world.log = batches(10, 5)
+    end_after(world, 0)
+    assert [world.state(at) for at in (2, 3, 9, 10, 14)] == [
+        "done", "available 1", "available 1", "available 0", "available 0",
+    ]  # fmt: skip
+
+
+def test_spans_are_spared_in_pieces() -> None:
+    spared = Spared()
+    assert spared.spare([(0, 9), (20, 29)], 0) == [(0, 9), (20, 29)]
+    assert spared.spare([(5, 24)], 0) == [(5, 9), (10, 19), (20, 24)]
+    assert spared.spans == [(0, 4, 1), (5, 9, 2), (10, 19, 1), (20, 24, 2), (25, 29, 1)]
+    assert spared.spare([(3, 6), (8, 8), (28, 40)], 0) == [(3, 4), (28, 29), (30, 40)]
+    assert spared.spans == [
+        (0, 2, 1), (3, 9, 2), (10, 19, 1), (20, 24, 2), (25, 27, 1), (28, 29, 2), (30, 40, 1)
+    ]  # fmt: skip
+    assert spared.spare([(41, 41)], 26) == [(41, 41)]
+    assert spared.spans == [(25, 27, 1), (28, 29, 2), (30, 41, 1)]
 
 
 def test_locks_end_one_after_the_other() -> None:
@@ -161,7 +233,7 @@ def test_a_record_that_was_acquired_again_has_its_new_lock() -> None:
     world = World(batches(5))
     world.fetch()
     world.now_ms += 10
-    world.partition.end_session(ONE, SETTINGS)
+    world.partition.end_session(ONE, SETTINGS, world.now_ms)
     world.fetch(OTHER)
     assert not world.pass_ms(SETTINGS.lock_ms - 10)
     assert world.state(0) == "acquired 2"

@@ -35,6 +35,7 @@ CELLS: Final = """
     renew            | 121        |             | 121            | 121          | 121
     lock ends        |            | available 1 |                |              |
     session ends     |            | available 1 |                |              |
+    short session ends |          | available 0 |                |              |
     not sent         |            | available 0 |                |              |
     not there        | archived 1 |             |                |              |
     used up          | archived 1 |             |                |              |
@@ -64,7 +65,7 @@ def world_with(column: str) -> World:
     world.fetch(OTHER, to=0)
     world.fetch(to=1)
     if column == "available":
-        world.partition.end_session(1, SETTINGS)
+        world.partition.end_session(1, SETTINGS, world.now_ms)
         world.write()
     elif column in ("prepared", "acknowledged"):
         world.say(1, 1, ACCEPT)
@@ -88,7 +89,10 @@ def happens(world: World, event: str) -> ErrorCode | None:
         partition.ranges.deadline_ms[0] += 1  # that of offset 0 holds on
         partition.end_locks(world.now_ms + SETTINGS.lock_ms, settings)
     elif event in ("session ends", "last session"):
-        partition.end_session(1, once if event.startswith("last") else SETTINGS)
+        settings = once if event.startswith("last") else SETTINGS
+        partition.end_session(1, settings, world.now_ms)
+    elif event == "short session ends":
+        partition.end_session(1, once._replace(short_ms=1), world.now_ms)
     elif event == "not sent":
         partition.give_back(1, 1, 1)
     elif event == "not there":
