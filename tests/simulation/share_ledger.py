@@ -370,7 +370,7 @@ class ShareLedger:
         """The first share-partition that has something left; empty: none."""
         for key in self._all_keys():
             kept = (self._kept.get(key) or [None])[-1]
-            if self._is_excused(key):
+            if self._is_excused(key) or self._lacks_markers(key):
                 continue
             if kept is None or kept.start == NO_START:
                 return f"{key} has no start"
@@ -392,6 +392,8 @@ class ShareLedger:
     def look_at_all(self) -> None:
         """Nothing is left."""
         for key, begins in self._begins.items():
+            if self._lacks_markers(key):
+                continue
             partition = self._partition(key)
             deleted_to = max(view.log_start for view in partition.views.values())
             for offset in range(max(begins, deleted_to), len(partition.committed)):
@@ -418,6 +420,11 @@ class ShareLedger:
     def _is_excused(self, key: SharePartition) -> bool:
         logs: list[TopicPartition] = [*self._cluster.share_states, *self._cluster.homes]
         return self._partition(key).lost or any(self._is_lost(name) for name in logs)
+
+    def _lacks_markers(self, key: SharePartition) -> bool:
+        """A log of transactions was allowed to lose records, so one may be open for ever, and the
+        group, which reads committed records, waits for its end."""
+        return GROUPS[key.group_id][1] and self._cluster.ledger.is_excused()
 
     def may_lack_states(self) -> bool:
         """A log of states was allowed to lose records. Then a leader may find no state: a member is
