@@ -259,10 +259,11 @@ SEQUENCE_MAX: Final = 2**31 - 1
 
 # --- Groups ---------------------------------------------------------------------------------------
 
-# Groups of one broker, with or without members. At the bound a new one is refused.
+# Groups of one broker, with or without members. At the bound a new one is refused:
+# GROUP_MAX_SIZE_REACHED.
 GROUPS_MAX: Final = 1_000_000
 # Share groups of one broker among them: they stay while they are empty. At the bound a new one is
-# refused: COORDINATOR_NOT_AVAILABLE.
+# refused: GROUP_MAX_SIZE_REACHED.
 SHARE_GROUPS_MAX: Final = 10_000
 # States of share-partitions in one partition of the state topic, some 90 MB; a round may add a few
 # hundred beyond it. A new one is refused: POLICY_VIOLATION.

@@ -452,6 +452,9 @@ _GROUPS: Final = (
            "groups"),
     _gauge("groups_dead", f"{_GROUP_MANAGER}_NumGroupsDead", "Groups that are being deleted.",
            "groups"),
+    _plain("counter", "groups_refused", "kbroker_groups_refused_total",
+           "Requests for a new group that were answered GROUP_MAX_SIZE_REACHED, since the broker"
+           " coordinates as many groups, or share groups, as it may.", "requests", ("bound",)),
     _gauge("offsets", f"{_GROUP_MANAGER}_NumOffsets", "Committed offsets.", "offsets"),
     _plain("counter", "offsets_expired", "kbroker_group_offsets_expired_total",
            "Committed offsets whose time was over.", "offsets"),

@@ -46,6 +46,9 @@ def samples(
             ((label(group_id),), members)
             for group_id, members in sorted(groups.coordinator.member_counts().items())
         ],
+        "groups_refused": [
+            ((bound,), count) for bound, count in groups.coordinator.refused.counts().items()
+        ],
         "offsets_expired": [((), groups.expiration.expired_offsets)],
     }
     found = _Offsets()

@@ -28,6 +28,7 @@ from kbroker.coordinator.consumer_group.steps import Around, Steps
 from kbroker.coordinator.consumer_group.topics import Topics
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.messages import Refusal
+from kbroker.coordinator.group.refused import words_of
 from kbroker.coordinator.group.step import Once
 from kbroker.errors import ErrorCode
 
@@ -217,7 +218,7 @@ def _not_to_be_made(group_id: str, there: AnyGroup | None, code: ErrorCode) -> H
     if there is not None and not isinstance(there, Group):  # of a third kind
         return _not_found(group_id, is_there=True)
     # Where there is no code a classic group has come meanwhile.
-    return HeartbeatAnswer(code or ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return HeartbeatAnswer(code or ErrorCode.COORDINATOR_NOT_AVAILABLE, words_of(code))
 
 
 def _has_room(found: Upgrade, asked: HeartbeatAsked, size_max: int) -> bool:

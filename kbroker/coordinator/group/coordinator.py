@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
 from kbroker.coordinator.group.departures import Departures
-from kbroker.coordinator.group.group import Group, answer_not_found
+from kbroker.coordinator.group.group import WITHOUT_ID, Group, answer_not_found
 from kbroker.coordinator.group.messages import (
     NO_MEMBER_ID,
     Admission,
@@ -26,6 +26,7 @@ from kbroker.coordinator.group.messages import (
     LeaveAnswer,
     SyncAnswer,
 )
+from kbroker.coordinator.group.refused import ALL, RefusedGroups
 from kbroker.coordinator.group.sessions import Around, Settings
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
@@ -83,6 +84,7 @@ class GroupCoordinator:
         self._config = config
         self.failures: Final = Failures("groups")
         self.departures: Final = Departures(clock)
+        self.refused: Final = RefusedGroups(clock.monotonic_ns)
         self._around = Around(
             self._settings, clock, call_later, store, view, self.failures, self.departures, checked
         )
@@ -108,7 +110,7 @@ class GroupCoordinator:
         """JoinGroup. `answer` is called once, on some thread, now or when all have joined."""
         code, group = self._joinable(asked)
         if group is None:
-            answer(JoinAnswer(code, NO_MEMBER_ID if code is UNTELLABLE else asked.member_id))
+            answer(JoinAnswer(code, NO_MEMBER_ID if code in WITHOUT_ID else asked.member_id))
         elif isinstance(group, Group) or not group.is_empty:
             group.join(asked, answer)
         elif asked.member_id:  # of a classic group that was here before
@@ -417,7 +419,7 @@ class GroupCoordinator:
             self.forget(instead)
         group = self._make(group_id, make)
         if group is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+            return self.refused.add(group_id, ALL, limits.GROUPS_MAX), None
         code = self.state_of(group_id)
         if code:
             group.unload()

@@ -53,7 +53,7 @@ NONE: Final = ErrorCode.NONE
 # The answer to a request whose step raised: the client tries again, and the group has started over.
 FAILED: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 # Of these the answer does not repeat the member's id: it is to come as a new one.
-_WITHOUT_ID: Final = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.UNKNOWN_SERVER_ERROR)
+WITHOUT_ID: Final = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def answer_not_found(store: GroupStore, group_id: str, done: Callable[[ErrorCode], object]) -> None:
@@ -74,7 +74,7 @@ class Group(Rebalance):
         answer = Once(answer)
         with Step(self, partial(answer, JoinAnswer(FAILED, asked.member_id))):
             code, member_id = self._join(asked, answer), asked.member_id
-            if code in _WITHOUT_ID:
+            if code in WITHOUT_ID:
                 member_id = NO_MEMBER_ID
             if code:
                 self.outbox.add(partial(answer, JoinAnswer(code, member_id)))

@@ -22,6 +22,7 @@ from kbroker.coordinator.consumer_group.images import JOINS_EPOCH
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer
 from kbroker.coordinator.consumer_group.quick import QuickGroups
 from kbroker.coordinator.consumer_group.record_steps import GroupAround
+from kbroker.coordinator.group.refused import SHARE, words_of
 from kbroker.coordinator.share_group.group import ShareGroup
 from kbroker.coordinator.share_group.messages import Altered, OffsetsDeleted
 from kbroker.coordinator.share_group.offset_steps import OnWorker
@@ -98,7 +99,7 @@ class ShareGroups:
         if group is None and asked.epoch == JOINS_EPOCH:
             code, group = self._take(asked.group_id)
         if code:
-            answer(HeartbeatAnswer(code))
+            answer(HeartbeatAnswer(code, words_of(code)))
         elif not isinstance(group, ShareGroup):
             words = _words(asked.group_id, is_there=group is not None)
             answer(HeartbeatAnswer(_NOT_FOUND, words))
@@ -110,7 +111,7 @@ class ShareGroups:
     def _take(self, group_id: str) -> tuple[ErrorCode, AnyGroup | None]:
         """A new group, unless there are too many."""
         if self._groups.count_of(ShareGroup) >= limits.SHARE_GROUPS_MAX:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+            return self._groups.refused.add(group_id, SHARE, limits.SHARE_GROUPS_MAX), None
         return self._groups.take(group_id, self._new)
 
     def _new(self, group_id: str) -> ShareGroup:
@@ -162,7 +163,7 @@ class ShareGroups:
         if group is None and not code and asked.starts:
             code, group = self._take(asked.group_id)
         if code or (group is None and not asked.starts):
-            answer(Altered(code))
+            answer(Altered(code, words_of(code)))
         elif isinstance(group, ShareGroup):
             group.alter(asked, answer)
         else:

@@ -21,6 +21,7 @@ from kbroker.coordinator.consumer_group.quick import QuickGroups
 from kbroker.coordinator.consumer_group.record_steps import GroupAround
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.messages import Refusal
+from kbroker.coordinator.group.refused import words_of
 from kbroker.coordinator.group.step import Once
 from kbroker.coordinator.streams_group.group import StreamsGroup
 from kbroker.coordinator.streams_group.messages import StreamsAnswer
@@ -95,7 +96,7 @@ class StreamsGroups:
             if group is None:
                 code, group = self._groups.take(asked.group_id, self._new)
         if code:
-            answer(StreamsAnswer(code))
+            answer(StreamsAnswer(code, words_of(code)))
         elif not isinstance(group, StreamsGroup):
             answer(StreamsAnswer(_NOT_FOUND, _words(asked.group_id, group is not None)))
         elif asked.epoch < JOINS_EPOCH:

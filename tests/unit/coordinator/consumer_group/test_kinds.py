@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker import limits
 from kbroker.config import BrokerConfig
 from kbroker.coordinator.consumer_group.coordinator import ConsumerGroups
 from kbroker.coordinator.consumer_group.group import ConsumerGroup
@@ -95,3 +96,10 @@ def test_a_classic_member_of_before_removes_no_consumer_group(world: World) -> N
     assert isinstance(world.coordinator.find(GROUP), ConsumerGroup)
     assert world.join().got.code is ErrorCode.MEMBER_ID_REQUIRED
     assert world.state is GroupState.EMPTY
+
+
+def test_a_group_beyond_the_bound_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GROUPS_MAX", 0)
+    found = World().beat("m")
+    assert found.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert found.message == "The broker coordinates as many groups as it may."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from kbroker import limits
@@ -74,14 +76,27 @@ def test_a_group_that_is_not_ours_now(code: ErrorCode) -> None:
     assert world.coordinator.heartbeat(GROUP, "m", None, 1) is (NONE if loading else code)
 
 
-def test_there_are_not_more_groups_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_not_more_groups_than_the_bound(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients would try for ever with a code of theirs to try again."""
     monkeypatch.setattr(limits, "GROUPS_MAX", 1)
     world = World()
     world.stable()
-    assert world.join(group_id="other").got.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert world.coordinator.check_commit("other", "", None, -1, 9) is (
-        ErrorCode.COORDINATOR_NOT_AVAILABLE
-    )
+    full = ErrorCode.GROUP_MAX_SIZE_REACHED
+    with caplog.at_level(logging.WARNING, "kbroker.groups"):
+        for _ in range(2):
+            joined = world.join(group_id="other").got
+            assert (joined.code, joined.member_id) == (full, "")
+            assert world.coordinator.check_commit("other", "", None, -1, 9) is full
+            assert world.coordinator.check_transaction_commit("other", "", None, -1) is full
+            world.pass_ms(60_000)
+    lines = [each.getMessage() for each in caplog.records if "was refused" in each.getMessage()]
+    first = "group other was refused: there are 1 groups, as many as a broker may coordinate -> "
+    assert lines[0].startswith(first)
+    assert lines[1].endswith("(and 2 like it before)")
+    assert len(lines) == 2
+    assert world.coordinator.refused.counts() == {"groups": 6, "share groups": 0}
 
 
 # --- ids first (KIP-394) ---

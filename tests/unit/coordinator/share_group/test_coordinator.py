@@ -73,7 +73,8 @@ def test_an_error_has_no_words_about_another_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "GROUPS_MAX", 0)
-    assert world.beat("g") == HeartbeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    words = "The broker coordinates as many groups as it may."
+    assert world.beat("g") == HeartbeatAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED, words)
     assert world.beat("g" * 40_000) == HeartbeatAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -94,16 +95,17 @@ def test_share_groups_have_a_bound(world: World, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(limits, "SHARE_GROUPS_MAX", 2)
     world.stable()
     assert [world.beat(group_id).code for group_id in "abc"] == [
-        ErrorCode.NONE, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED,
     ]  # fmt: skip
     assert not world.beat("a").code
     answers: list[Altered] = []
     starts = {SharePartition("c", UUID(int=1), 0): 5}
     topics = {UUID(int=1): TopicPartitions("t", frozenset({0}))}
     world.shares.alter(AlterAsked("c", topics, starts), answers.append)
-    assert [each.code for each in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert [each.code for each in answers] == [ErrorCode.GROUP_MAX_SIZE_REACHED]
     group = world.coordinator.find("a")
     assert group is not None
     world.coordinator.forget(group)
     assert not world.beat("c").code
-    assert world.beat("a").code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.beat("a").code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.coordinator.refused.counts() == {"groups": 0, "share groups": 3}

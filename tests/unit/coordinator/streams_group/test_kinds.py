@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker import limits
 from kbroker.config import BrokerConfig
 from kbroker.coordinator.consumer_group.topics import Topics
 from kbroker.coordinator.group.group import Group
@@ -132,3 +133,10 @@ def test_an_empty_streams_group_makes_room_for_a_classic_one(world: World) -> No
     assert world.beat("a", -1).code is NONE
     world.stable()
     assert world.state is GroupState.STABLE
+
+
+def test_a_group_beyond_the_bound_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GROUPS_MAX", 0)
+    found = World().beat("m")
+    assert found.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert found.message == "The broker coordinates as many groups as it may."
