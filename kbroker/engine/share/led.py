@@ -286,8 +286,8 @@ class LedSharePartition:
         self, read_from: int, owner: int, wanted: Wanted, max_bytes: int
     ) -> tuple[Fetched | None, bool]:
         """And whether the next read may find more."""
-        is_committed = self._parts.settings(self.key.group_id).is_committed
         try:
+            is_committed = self._parts.settings(self.key.group_id).is_committed
             found = read(
                 self.log, read_from, max_bytes, self._parts.aborted, is_committed=is_committed
             )
@@ -350,7 +350,10 @@ class LedSharePartition:
             )
         if outcome.released:
             self._wake()
-        self._after()
+        if outcome.code is None:
+            self._run(self._after)  # the token is answered, so nothing is raised
+        else:
+            self._after()
         return outcome.code
 
     def give_back(self, owner: int, acquired: Sequence[Acquired]) -> None:
@@ -374,6 +377,9 @@ class LedSharePartition:
         """Its group has no session here any more: what members have of an earlier one of theirs,
         in place of which they opened the last, is available as well, and counts. `is_used`: whether
         it has one by now. One that begins after that takes nothing before the lock is free."""
+        self._run(lambda: self._retire(is_used))
+
+    def _retire(self, is_used: Callable[[], bool]) -> None:
         with self.lock:
             if is_used():
                 return

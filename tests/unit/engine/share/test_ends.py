@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from kbroker.coordinator.share.images import StateBatch
@@ -84,6 +86,48 @@ class TestEnds:
             assert world.leaders.find(KEY) is None
         assert counts == [1, 1, 1]
         assert world.persister.answer_write()[1] == [StateBatch(0, 9, 0, 1)]
+
+    def test_it_ends_with_its_group_though_the_settings_cannot_be_read(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world = World()
+        world.log.append(10)
+        led = world.ready()
+        fetch(led)
+        monkeypatch.setattr(led, "settings", Mock(side_effect=ValueError("settings")))
+        world.leaders.end_group("g", no_session)
+        assert world.failures.count == 1
+        assert world.leaders.find(KEY) is None
+        monkeypatch.undo()
+        again = world.ready()
+        assert fetch(again) == [(0, 9)]
+
+    def test_a_fetch_that_fails_before_its_read_keeps_no_other_from_reading(self) -> None:
+        world = World()
+        world.log.append(10)
+        led = world.ready()
+        asked = [SETTINGS]
+        world.read_settings = asked.pop
+        with pytest.raises(IndexError):
+            fetch(led)
+        world.read_settings = None
+        assert fetch(led) == [(0, 9)]
+
+    def test_an_acknowledgement_is_answered_once_though_it_fails_when_its_write_has_begun(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its answer comes with the write, or with the end of the share-partition."""
+        world = World()
+        world.log.append(10)
+        led, codes = world.ready(), list[ErrorCode]()
+        fetch(led)
+        monkeypatch.setattr(led, "_add", Mock(side_effect=[ValueError("figures"), None]))
+        say(led, 0, 4, codes)
+        assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        world.persister.answer_write()
+        assert len(codes) == 1
+        assert world.failures.count == 1
+        assert world.leaders.find(KEY) is None
 
     def test_another_leader_epoch_reads_again(self) -> None:
         world = World()

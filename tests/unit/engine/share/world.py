@@ -147,6 +147,7 @@ class World:
         self.log = MemoryLog()
         self.persister = HandPersister(self.run)
         self.settings = SETTINGS
+        self.read_settings: Callable[[], ShareGroupSettings] | None = None
         self.failures, self.figures = Failures("share"), ShareFigures()
         self.soon: deque[Callable[[], object]] = deque()
         self.call_soon: Callable[[Callable[[], object]], object] = self.soon.append
@@ -167,11 +168,14 @@ class World:
             wake(key)
 
         return Parts(
-            self.clock, self.persister, lambda _: self.settings,  # type: ignore[arg-type]
+            self.clock, self.persister, self._settings_now,  # type: ignore[arg-type]
             self.timer.call_later, lambda call: self.call_soon(call), self._await_records,
             lambda log, offset, size: self.log.aborted, woken, forget, self.failures,
             self.figures,
         )  # fmt: skip
+
+    def _settings_now(self, group_id: str) -> ShareGroupSettings:
+        return self.settings if self.read_settings is None else self.read_settings()
 
     def _await_records(
         self,
