@@ -47,13 +47,7 @@ class ShareService(NamedTuple):
         """For a request that was not answered yet. KafkaError: there are too many, and nothing is
         changed."""
         connection: Final = request.connection_id
-        if self.sessions.meet(connection):
-            try:
-                self.await_end(request, False, lambda _: self._connection_ended(connection))
-                self.await_end(request, True, lambda _: self._sends_no_more(connection))
-            except BaseException:
-                self._connection_ended(connection)
-                raise
+        self._await_ends(request, connection)
         opened = self.sessions.open(group_id, member_id, connection, change)
         try:
             if opened.sends_no_more:
@@ -64,6 +58,19 @@ class ShareService(NamedTuple):
             if opened.evicted is not None:
                 self._ended(opened.evicted)
         return opened.session
+
+    def _await_ends(self, request: Any, connection: str) -> None:
+        """Of the connection, and of its client's requests; once each, for they are kept until the
+        connection ends. KafkaError: one cannot be awaited; the next request tries it again."""
+        if self.sessions.meet(connection):
+            try:
+                self.await_end(request, False, lambda _: self._connection_ended(connection))
+            except BaseException:
+                self._connection_ended(connection)
+                raise
+        if not self.sessions.awaits_last_request(connection):
+            self.await_end(request, True, lambda _: self._sends_no_more(connection))
+            self.sessions.last_request_awaited(connection)
 
     def end_session(self, session: ShareSession) -> None:
         if self.sessions.close(session):

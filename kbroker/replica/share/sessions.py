@@ -109,13 +109,14 @@ NO_CHANGE: Final = Change()
 class _Connection:
     """It stays until the connection has ended, also without a session."""
 
-    __slots__ = ("places", "sends_no_more", "sessions")
+    __slots__ = ("is_awaited", "places", "sends_no_more", "sessions")
 
     def __init__(self) -> None:
         # By their numbers, the one without a request for longest first.
         self.sessions: dict[int, ShareSession] = {}
         self.places = 0  # partitions of these
         self.sends_no_more = False
+        self.is_awaited = False  # that it sends no more
 
 
 class ShareSessions:
@@ -155,6 +156,18 @@ class ShareSessions:
             if is_new:
                 self._connections[connection] = _Connection()
             return is_new
+
+    def awaits_last_request(self, connection: str) -> bool:
+        """Whether it will be known when the connection's client sends no more."""
+        here = self._connections.get(connection)
+        return here is not None and here.is_awaited
+
+    def last_request_awaited(self, connection: str) -> None:
+        """From now on, unless the connection has ended meanwhile."""
+        with self._lock:
+            here = self._connections.get(connection)
+            if here is not None:
+                here.is_awaited = True
 
     def open(
         self, group_id: str, member_id: str, connection: str, change: Change = NO_CHANGE

@@ -37,6 +37,7 @@ class Scene:
         self.ends: dict[tuple[str, bool], Any] = {}
         self.awaited = 0
         self.refuses = False
+        self.refuses_left = False
         self.share = ShareService(
             self.world.leaders, self.sessions, self.world.waiting, lambda _: self.world.settings,
             self._await_end, self.world.soon.append, self.world.timer.call_later,
@@ -44,7 +45,7 @@ class Scene:
         )  # fmt: skip
 
     def _await_end(self, request: Any, sends_no_more: bool, done: Any) -> None:
-        if self.refuses:
+        if self.refuses or (sends_no_more and self.refuses_left):
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         self.awaited += 1
         self.ends[request.connection_id, sends_no_more] = done
@@ -139,6 +140,25 @@ def test_a_session_whose_end_cannot_be_awaited_is_not_opened() -> None:
     assert request.ends == 1
     assert not scene.sessions.lives(session)
     assert ("d", False) in scene.ends
+
+
+def test_the_end_of_a_connection_is_awaited_once_though_its_last_request_cannot_be() -> None:
+    """Each wait is one of a bounded number, and lasts as long as the connection."""
+    scene = Scene()
+    scene.refuses_left = True
+    for _ in range(3):
+        with pytest.raises(KafkaError):
+            scene.open("m", "c")
+    assert scene.awaited == 1
+    scene.refuses_left = False
+    session = scene.open("m", "c")
+    scene.open("n", "c")
+    assert scene.awaited == 2
+    scene.ends["c", True](ErrorCode.NONE)
+    assert not scene.sessions.receives(session)
+    scene.ends["c", False](ErrorCode.NONE)
+    assert not scene.sessions.lives(session)
+    assert scene.sessions.meet("c")
 
 
 def test_records_of_an_evicted_session_are_available() -> None:
