@@ -36,8 +36,8 @@ from kbroker.net._frames cimport (
 from kbroker.net._leaving cimport note_all_came_back, report_left
 from kbroker.net._muted_waits cimport note_waited, note_waits
 from kbroker.net._processor_lists cimport (
-    add_opening, channel_is_opening, channel_make_ready, channel_shake_soon, listener_opens,
-    note_active, remove_opening, remove_recent, remove_shaking)
+    add_opening, channel_is_opening, channel_make_ready, channel_note_step, channel_shake_soon,
+    listener_opens, note_active, remove_opening, remove_recent, remove_shaking)
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
@@ -51,7 +51,7 @@ from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._transport cimport transport_close, transport_end, transport_wants
 from kbroker.net._types cimport (
     ACTION_CLOSE, ACTION_OPEN, CAUSE_HANDSHAKE, CAUSE_NO_MEMORY, CAUSE_NOT_TAKEN, CAUSE_STATE,
-    LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD, SHAKES_FIRST, SHAKES_SOON,
+    LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD, SHAKES_SOON,
     TRANSPORT_ANSWERED, TRANSPORT_DONE, TRANSPORT_FAILED, Channel, Listener, NewConnection,
     Processor, Request)
 from kbroker.net._unsent cimport (
@@ -168,8 +168,7 @@ cdef void channel_shake(Channel* channel) noexcept nogil:
         if transport_end(channel):  # else the peer is yet to read why it failed
             channel_close(channel)
     elif status != TRANSPORT_DONE:
-        if status == TRANSPORT_ANSWERED:
-            channel.shakes = SHAKES_FIRST
+        channel_note_step(channel, status == TRANSPORT_ANSWERED)
         transport_wants(channel, status)
     elif _fire(channel, HANDSHAKE_COMPLETE) == 0:
         note_active(channel)

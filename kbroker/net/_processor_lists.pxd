@@ -57,13 +57,19 @@ cdef inline void remove_opening(Channel* channel) noexcept nogil:
     quota_opened(channel.ip_entry)
 
 
+cdef enum:
+    # Above SHAKES_*: how many steps of it were before those of others.
+    SHAKES_STEP = 4
+    SHAKES_STEPS_MAX = 12
+
+
 # Its handshake can go on: it waits for its turn among others (_shaking).
 cdef inline void channel_shake_soon(Channel* channel) noexcept nogil:
     cdef Processor* processor = channel.processor
     cdef int is_first = channel.shakes & SHAKES_FIRST
     if (channel.shakes & SHAKES_SOON) or channel.closed:
         return
-    channel.shakes = SHAKES_SOON
+    channel.shakes |= SHAKES_SOON
     if is_first:
         linked_insert(&processor.shaking, &processor.shaking_last, channel,
                       &channel.shaking_before, NULL,
@@ -74,9 +80,19 @@ cdef inline void channel_shake_soon(Channel* channel) noexcept nogil:
 
 
 cdef inline void remove_shaking(Channel* channel) noexcept nogil:
-    channel.shakes = 0
+    channel.shakes &= ~SHAKES_SOON
     linked_remove(&channel.processor.shaking, &channel.processor.shaking_last, channel,
                   &channel.shaking_before, "channels that shake hands: neighbours name each other")
+
+
+# After a step: whether its next one is before those of others.
+cdef inline void channel_note_step(Channel* channel, int is_answered) noexcept nogil:
+    if is_answered:
+        channel.shakes |= SHAKES_FIRST
+    elif channel.shakes & SHAKES_FIRST:
+        channel.shakes += SHAKES_STEP
+    if channel.shakes >= SHAKES_STEP * SHAKES_STEPS_MAX:
+        channel.shakes &= ~SHAKES_FIRST
 
 
 # It has something to do that no event will announce.

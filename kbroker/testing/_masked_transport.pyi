@@ -18,6 +18,7 @@ class MaskedTransport(ListenerTransport):
         acks_every: int = 0,
         says_late: bool = False,
         opens: bool = True,
+        final_bytes: int = 1,
     ) -> Self: ...
     def hold(self, steps: int) -> None: ...
     @property

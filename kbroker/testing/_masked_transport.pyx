@@ -3,7 +3,8 @@
 
 A peer that meets a byte which did not go through the transport reads nonsense. What it does:
 
-- a handshake in three steps: the client sends HELO, the server OLEH, the client a byte, the mask;
+- a handshake in three steps: the client sends HELO, the server OLEH, the client `final_bytes`, one
+  if not said otherwise, of which the last is the mask;
 - records of at most `record_bytes`, a length of two bytes before each, in both directions; a send
   takes one, and after a full socket it insists on the same bytes;
 - one receive of the socket fetches many records, and a receive of the channel gets at most
@@ -72,6 +73,7 @@ cdef struct Options:
     int64_t receives
     int64_t says_late             # of an UPDATE: it wants to write when all of it has been sent
     int64_t opens
+    int64_t final_bytes           # of the client's last step
     int64_t held_from             # atomic: so many steps do not wait; -1: none does
     int64_t steps                 # of handshakes
     int64_t steps_at_receive      # so many when bytes were received last
@@ -163,14 +165,14 @@ cdef int _handshake(void* own) noexcept nogil:
         if status != TRANSPORT_DONE:
             return <int>status
         masked.step = 2
-    while masked.raw_start == masked.raw_end:
+    while masked.raw_end - masked.raw_start < masked.options.final_bytes:
         status = _fill(masked)
         if status == TRANSPORT_WANTS_READ and answers:
             return TRANSPORT_ANSWERED
         if status <= 0:
             return TRANSPORT_FAILED if status == 0 else <int>status
-    masked.mask = masked.raw[masked.raw_start]
-    masked.raw_start += 1
+    masked.raw_start += masked.options.final_bytes
+    masked.mask = masked.raw[masked.raw_start - 1]
     masked.step = 3
     return TRANSPORT_DONE
 
@@ -344,9 +346,9 @@ cdef class MaskedTransport(ListenerTransport):
 
     def __cinit__(
         self, int record_bytes=1000, int move_bytes=700, int acks_every=0, bint says_late=False,
-        bint opens=True,
+        bint opens=True, int final_bytes=1,
     ):
-        if not (0 < record_bytes <= RECORD_BYTES_MAX and move_bytes > 0):
+        if not (0 < record_bytes <= RECORD_BYTES_MAX and move_bytes > 0 and 0 < final_bytes < 100):
             raise ValueError(f"records of {record_bytes} bytes, moves of {move_bytes}")
         memset(&self.options, 0, sizeof(Options))
         self.options.record_bytes = record_bytes
@@ -354,6 +356,7 @@ cdef class MaskedTransport(ListenerTransport):
         self.options.acks_every = acks_every
         self.options.says_late = says_late
         self.options.opens = opens
+        self.options.final_bytes = final_bytes
         self.options.held_from = -1
         self.operations = &OPERATIONS
         self.context = &self.options

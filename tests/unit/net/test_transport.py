@@ -19,7 +19,7 @@ from tests.unit.net.harness import Gate, Rig, Topic, cold_frame, eventually
 from tests.unit.net.masked import MASK, MaskedClient, masked
 
 MakeRig = Callable[..., Rig]
-SHAPE = ("record_bytes", "move_bytes", "says_late", "opens")  # of the transport
+SHAPE = ("record_bytes", "move_bytes", "says_late", "opens", "final_bytes")  # of the transport
 
 
 class Masked:
@@ -156,6 +156,40 @@ def test_a_handshake_that_was_answered_goes_on_before_others_begin(make_rig: Mak
             eventually(lambda: over.transport.steps == before + steps + 1)  # noqa: B023
             readable, _, _ = select.select([each.socket for each in others], [], [], 0)
             assert readable == [each.socket for each in others[:answered]]
+    finally:
+        over.transport.hold(-1)
+    assert first.receive_cold() == (1, b"x")
+    assert all(client.socket.recv(4) == b"OLEH" for client in others)
+
+
+@pytest.mark.parametrize(("pieces", "is_before"), [(2, True), (20, False)])
+def test_an_answer_in_pieces_goes_on_before_others_begin(
+    make_rig: MakeRig, pieces: int, is_before: bool
+) -> None:
+    """As a chain of certificates comes; but a client is not first for ever by one byte after the
+    other."""
+    over = Masked(make_rig, connections_max=1000, final_bytes=pieces)
+    (first, *others), _ = begun(over, 4)
+    first.socket.sendall(b"HELO")
+    assert first.socket.recv(4) == b"OLEH"
+    for _ in range(pieces - 1):
+        before = over.transport.steps
+        first.socket.sendall(b"-")
+        eventually(lambda: over.transport.steps == before + 1)  # noqa: B023
+    before = over.transport.steps
+    over.transport.hold(before)
+    try:
+        others[0].socket.sendall(b"HELO")
+        eventually(lambda: over.transport.steps == before + 1)
+        for client in others[1:]:
+            client.socket.sendall(b"HELO")
+            client.all_delivered()
+        first.socket.sendall(bytes([MASK]) + masked(cold_frame(b"x", 1)))
+        first.all_delivered()
+        over.transport.hold(before + 2)
+        eventually(lambda: over.transport.steps == before + 3)
+        readable, _, _ = select.select([each.socket for each in others], [], [], 0)
+        assert readable == [each.socket for each in others[: 1 if is_before else 2]]
     finally:
         over.transport.hold(-1)
     assert first.receive_cold() == (1, b"x")
