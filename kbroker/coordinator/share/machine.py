@@ -2,7 +2,8 @@
 
 A state is its last snapshot with the updates after it; a snapshot without a value ends it. A record
 of a version that this broker does not know is skipped, one that cannot be read is left out with a
-line: the state is then what the other records say. States of topics that were deleted while the
+line: the state is then what the other records say. Updates whose snapshot is not in the log, nor a
+later one, change nothing, and have a line for all of them. States of topics that were deleted while the
 partition was elsewhere get tombstones when it is active and the image is published in which it is
 this broker's: in an older one a topic that is new counts as deleted.
 """
@@ -19,6 +20,7 @@ from kbroker.coordinator.share.images import SharePartition
 from kbroker.coordinator.share.records import (
     SNAPSHOT,
     RecordError,
+    Snapshot,
     UnknownVersionError,
     decode_key,
     decode_value,
@@ -104,6 +106,7 @@ class ShareStateReplay:
 
     def __init__(self, loaded: Callable[[Mapping[SharePartition, ShareState]], object]) -> None:
         self._states: dict[SharePartition, ShareState] = {}
+        self._without: dict[SharePartition, int] = {}  # the first update that has no snapshot
         self._loaded = loaded
 
     def record(self, record: Record) -> None:
@@ -120,12 +123,29 @@ class ShareStateReplay:
         if record.value is None:
             if kind == SNAPSHOT:
                 self._states.pop(key, None)
+                self._without.pop(key, None)
             return
         value = decode_value(kind, record.value)
-        after = ShareState.after(self._states.get(key), value, record.offset)
+        before = self._states.get(key)
+        if isinstance(value, Snapshot):
+            self._without.pop(key, None)
+        elif before is None or before.snapshot_epoch != value.snapshot_epoch:
+            self._without.setdefault(key, record.offset)
+        after = ShareState.after(before, value, record.offset)
         if after is not None:
             self._states[key] = after
 
     def loaded(self) -> None:
+        if self._without:
+            key, offset = next(iter(self._without.items()))
+            lines.write(
+                logging.WARNING,
+                "without a snapshot",
+                "what was written for %d share-partitions is left out, for %s from offset %d on:"
+                " the snapshot before it is not in the log; they go on as they were before that,"
+                " and records that were acknowledged may be delivered again",
+                len(self._without), key.coordinator_key, offset,
+            )  # fmt: skip
+            self._without = {}
         self._loaded(self._states)
         self._states = {}

@@ -91,6 +91,16 @@ class ShareFigures:
                 group_id, spared, str(place),
             )  # fmt: skip
 
+    def log_ends_before(self, group_id: str, place: Any, offset: int, log_end: int) -> None:
+        """The state that was kept goes up to the offset, and the log does not."""
+        lines.write(
+            logging.WARNING,
+            f"ends before {group_id}",
+            "share group %s was at offset %d of %s, which ends at %d: its log has lost records -> "
+            "the group gets those that come in their place",
+            group_id, offset, str(place), log_end,
+        )  # fmt: skip
+
     def loaded(self, took_ms: int) -> None:
         """A share-partition serves; so long after it began to."""
         with self._lock:

@@ -156,6 +156,11 @@ class LedSharePartition:
                 kept.start_offset, batches, self.log.log_start_offset, self.log.log_end_offset
             )
             machine.kept_start = kept.start_offset
+            if writes:
+                self._parts.figures.log_ends_before(
+                    self.key.group_id, self.log.name, writes[0].start_offset,
+                    self.log.log_end_offset,
+                )  # fmt: skip
         with self.lock:
             if self.phase is not Phase.READING:
                 return ()  # it has ended meanwhile

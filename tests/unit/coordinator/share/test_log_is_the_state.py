@@ -9,16 +9,22 @@ crash the next coordinator reads what that one had after the last batch that is 
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.coordinator.share.coordinator import UPDATES_MAX_KEY
 from kbroker.coordinator.share.images import NO_START, SharePartition, StateBatch
+from kbroker.coordinator.share.machine import ShareStateReplay
+from kbroker.coordinator.share.records import Snapshot, Update, record_of
 from kbroker.coordinator.share.requests import Delete, Initialize, Read, Write
 from kbroker.coordinator.share.seams import Outcome, ReadState
+from kbroker.coordinator.share.state import ShareState
 from tests.unit.coordinator.share.world import MemoryLog, World, key_of
 
 KEYS: Final = [key_of(n) for n in range(3)]
@@ -161,3 +167,34 @@ def test_a_crash_between_the_last_update_and_its_snapshot() -> None:
     assert moved.read(KEYS[0]).start_offset == 1
     assert moved.ask(Write(KEYS[0], 1, 1, 2, (StateBatch(7, 7, 2, 1),))) == Outcome()
     assert moved.read(KEYS[0]) == world.read(KEYS[0])
+
+
+def replayed(values: list[tuple[SharePartition, Any]]) -> dict[SharePartition, ShareState]:
+    found: dict[SharePartition, ShareState] = {}
+    replay = ShareStateReplay(found.update)
+    for offset, (key, value) in enumerate(values):
+        name, data = record_of(key, value)
+        replay.record(SimpleNamespace(offset=offset, timestamp_ms=0, key=name, value=data))
+    replay.loaded()
+    return found
+
+
+def test_updates_whose_snapshot_is_lost_have_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A batch that cannot be read has one of its own, which names no share-partition."""
+    one, other, pruned = KEYS
+    first, second = (
+        Snapshot(epoch, 1, 3, start, 0, 0, 0, ()) for epoch, start in ((4, 10), (6, 30))
+    )
+    update = Update(5, 3, 20, 0, ())
+    with caplog.at_level(logging.WARNING, "kbroker.share-state"):
+        found = replayed([
+            (pruned, update), (one, first), (one, update), (other, update),
+            (pruned, second), (one, update),
+        ])  # fmt: skip
+    assert {key: state.start_offset for key, state in found.items()} == {one: 10, pruned: 30}
+    (line,) = (each.getMessage() for each in caplog.records)
+    assert line == (
+        "what was written for 2 share-partitions is left out, for"
+        f" {one.coordinator_key} from offset 2 on: the snapshot before it is not in the log; they"
+        " go on as they were before that, and records that were acknowledged may be delivered again"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from kbroker.config.share_settings import EARLIEST
@@ -110,10 +112,18 @@ class TestStart:
             fetch(led)
         assert world.failures.count == 1
 
-    def test_state_of_lost_records_is_forgotten_by_two_writes(self) -> None:
+    def test_state_of_lost_records_is_forgotten_by_two_writes(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         world = World()
         world.log.append(10)
-        led = world.ready(0, (StateBatch(0, 4, 0, 1), StateBatch(8, 14, 2, 1)))
+        with caplog.at_level(logging.WARNING, "kbroker.share"):
+            led = world.ready(0, (StateBatch(0, 4, 0, 1), StateBatch(8, 14, 2, 1)))
+        (line,) = (each.getMessage() for each in caplog.records)
+        assert line == (
+            "share group g was at offset 15 of orders-0, which ends at 10: its log has lost records"
+            " -> the group gets those that come in their place"
+        )
         assert world.persister.answer_write()[0] == 15
         assert fetch(led) == []
         left = [StateBatch(0, 4, 0, 1), StateBatch(8, 9, 2, 1)]
