@@ -131,8 +131,8 @@ class DelayedShareFetch(DelayedOperation):
     """
 
     __slots__ = (
-        "_amount", "_bytes_max", "_call", "_charge", "_codes", "_endpoints", "_found", "_is_late",
-        "_lock", "_looked_parked", "_met", "_partitions", "_places", "_refused", "_seen",
+        "_amount", "_bytes_max", "_call", "_charge", "_codes", "_endpoints", "_error", "_found",
+        "_is_late", "_lock", "_looked_parked", "_met", "_partitions", "_places", "_refused", "_seen",
         "_session", "_share", "_woken",
     )  # fmt: skip
 
@@ -163,6 +163,7 @@ class DelayedShareFetch(DelayedOperation):
         self._codes: Codes = {}
         self._lock = threading.Lock()
         self._found: _Found | None = None  # for the thread that answers
+        self._error: Exception | None = None  # of a look; it is the answer
         self._is_late = self.delay_ms == 0  # it takes what there is
         self._met: dict[Place, LedSharePartition] = {}
         self._seen: dict[Place, object] = {}  # `changed` of these, before the last look
@@ -216,6 +217,13 @@ class DelayedShareFetch(DelayedOperation):
         goes back."""
         if self.completed:
             return False
+        try:
+            return self._try_complete()
+        except Exception as error:  # this may have been the look at the end of its time
+            self._error = error
+            return self.force_complete()
+
+    def _try_complete(self) -> bool:
         is_late = self._is_late
         if not self._share.sessions.receives(self._session):
             return self.force_complete()
@@ -286,9 +294,13 @@ class DelayedShareFetch(DelayedOperation):
                 found.fetched[place] = fetched
                 left_bytes -= len(fetched.records)
                 left -= sum(each.last_offset - each.first_offset + 1 for each in fetched.acquired)
-        if found.fetched and not self._share.sessions.receives(self._session):
-            self._give_back(found)
-            found.fetched.clear()
+        leaves = False
+        try:
+            leaves = self._share.sessions.receives(self._session)
+        finally:
+            if not leaves:
+                self._give_back(found)
+                found.fetched.clear()
         return found
 
     def _give_back(self, found: _Found) -> None:
@@ -308,6 +320,8 @@ class DelayedShareFetch(DelayedOperation):
         self._share.sessions.has_waited(self._session, self)
         with self._call:
             self._share.leaders.stopped_waiting(map(self._partitions.key, self._places))
+            if self._error is not None:
+                raise self._error
             if self._call.answer_made(make) and is_made:
                 return
         self._give_back(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -250,6 +251,42 @@ def test_a_later_fetch_of_the_session_takes_the_place_of_the_earlier() -> None:
     assert len(scene.call.answers) == 2
     assert scene.session.waiting is None
     assert scene.world.waiting.delayed == 0
+
+
+@pytest.mark.parametrize("wakes", [True, False])
+def test_a_look_that_fails_is_the_answer(monkeypatch: pytest.MonkeyPatch, wakes: bool) -> None:
+    """Its time has no second end: it would wait for ever."""
+    scene = Scene()
+    scene.fetch.begin({})
+    scene.world.log.append(3)
+    monkeypatch.setattr(scene.sessions, "receives", Mock(side_effect=ValueError("receives")))
+    if wakes:
+        scene.world.end_watch()
+        scene.world.run()
+    else:
+        scene.world.pass_ms(501)
+    assert scene.call.errors == [ValueError]
+    assert scene.world.waiting.delayed == 0
+    assert scene.session.waiting is None
+    monkeypatch.undo()
+    (again,) = scene.led.fetch(9, _all(), 1 << 20).acquired  # type: ignore[union-attr]
+    assert again.delivery_count == 1
+
+
+def test_a_look_that_fails_after_its_read_gives_the_records_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    scene.fetch.begin({})
+    scene.world.log.append(3)
+    receives = Mock(side_effect=[True, ValueError("receives")])
+    monkeypatch.setattr(scene.sessions, "receives", receives)
+    scene.world.end_watch()
+    scene.world.run()
+    assert scene.call.errors == [ValueError]
+    monkeypatch.undo()
+    (again,) = scene.led.fetch(9, _all(), 1 << 20).acquired  # type: ignore[union-attr]
+    assert again.delivery_count == 1
 
 
 def test_its_end_is_left_to_a_handler() -> None:
