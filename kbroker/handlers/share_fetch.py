@@ -132,8 +132,8 @@ class DelayedShareFetch(DelayedOperation):
 
     __slots__ = (
         "_amount", "_bytes_max", "_call", "_charge", "_codes", "_endpoints", "_error", "_found",
-        "_is_late", "_lock", "_looked_parked", "_met", "_partitions", "_places", "_refused", "_seen",
-        "_session", "_share", "_woken",
+        "_is_late", "_lock", "_looked_parked", "_met", "_partitions", "_places", "_refused",
+        "_seen", "_session", "_share", "_woken",
     )  # fmt: skip
 
     def __init__(

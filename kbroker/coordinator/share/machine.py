@@ -3,9 +3,9 @@
 A state is its last snapshot with the updates after it; a snapshot without a value ends it. A record
 of a version that this broker does not know is skipped, one that cannot be read is left out with a
 line: the state is then what the other records say. Updates whose snapshot is not in the log, nor a
-later one, change nothing, and have a line for all of them. States of topics that were deleted while the
-partition was elsewhere get tombstones when it is active and the image is published in which it is
-this broker's: in an older one a topic that is new counts as deleted.
+later one, change nothing, and have a line for all of them. States of topics that were deleted while
+the partition was elsewhere get tombstones when it is active and the image is published in which it
+is this broker's: in an older one a topic that is new counts as deleted.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.config.share_settings import EARLIEST, LATEST, reset_age_ms
@@ -414,12 +415,19 @@ class LedSharePartition:
             self.phase, self.code = Phase.GONE, code
             tokens = self.machine.forget_write()
             counts = self.machine.take_counts()
-        self._add(counts)
-        self._parts.forget(self)
-        self._watcher.close()
+        # Clients that wait are answered whatever fails before.
+        self._try(partial(self._parts.forget, self))
+        self._try(partial(self._add, counts))
+        self._try(self._watcher.close)
         self._answer(tokens, code)
         self._wake()
         return True
+
+    def _try(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self._parts.failures.note("the end of a share-partition", error)
 
     # --- Times and writes -------------------------------------------------------------------------
 

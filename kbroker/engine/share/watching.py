@@ -79,7 +79,6 @@ class LogWatcher:
             ):
                 return
             self._watched = mine
-        _cancel(before)
         is_inside = True  # it may end before it is made
 
         def ended(_: ErrorCode) -> None:
@@ -90,6 +89,7 @@ class LogWatcher:
             self._look_later() if is_inside else self._wake()
 
         try:
+            _cancel(before)
             made = self._await_records(
                 self._log, offset, is_committed, count_bytes, _WATCH_MS, ended
             )

@@ -129,6 +129,23 @@ class TestEnds:
         assert world.failures.count == 1
         assert world.leaders.find(KEY) is None
 
+    @pytest.mark.parametrize("step", ["_add", "_watcher"])
+    def test_its_end_answers_acknowledgements_though_a_step_fails(
+        self, monkeypatch: pytest.MonkeyPatch, step: str
+    ) -> None:
+        world = World()
+        world.log.append(10)
+        led, codes = world.ready(), list[ErrorCode]()
+        fetch(led)
+        say(led, 0, 4, codes)
+        failing = Mock(side_effect=ValueError(step))
+        failing.close.side_effect = ValueError(step)
+        monkeypatch.setattr(led, step, failing)
+        led.end(NOT_LEADER)
+        assert codes == [NOT_LEADER]
+        assert world.failures.count == 1
+        assert world.leaders.find(KEY) is None
+
     def test_another_leader_epoch_reads_again(self) -> None:
         world = World()
         world.log.append(10)

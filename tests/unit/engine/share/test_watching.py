@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -53,6 +54,21 @@ class Log:
     def pass_ms(self, ms: int) -> None:
         self.clock.advance(ms)
         self.timer.advance()
+
+
+def test_the_log_is_watched_though_the_watch_before_cannot_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log()
+    log.watcher.watch(10, False, 1_000)
+    monkeypatch.setattr(Made, "cancel", Mock(side_effect=ValueError("cancel")))
+    with pytest.raises(ValueError, match="cancel"):
+        log.watcher.watch(20, False, 1)
+    monkeypatch.undo()
+    log.watcher.watch(20, False, 1)
+    *_, done = log.watches[-1]
+    done(NONE)
+    assert log.woken == 1
 
 
 def test_the_fewest_bytes_serve_all() -> None:
