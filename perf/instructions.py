@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from perf import old_reads
 from perf.before_after.handlers import APIS
 from perf.brokers.base import Broker, BrokerError
 from perf.brokers.kbroker import KbrokerBroker
@@ -53,10 +54,12 @@ HANDLERS: Final = {
 }
 CONTROL_WAIT_S: Final = 60.0
 # A request that waits counts what the timers do; those that make something new grow as they go.
-KINDS: Final = {kind.key: kind for kind in ALONE if kind.key != "fetch-waits"} | {
-    key: Kind(key, title, partial(_frames, key)) for key, title in HANDLERS.items()
-}
-HOT: Final = ("produce", "fetch", "commit", "heartbeat", "txn-produce")
+KINDS: Final = (
+    {kind.key: kind for kind in ALONE if kind.key != "fetch-waits"}
+    | {key: Kind(key, title, partial(_frames, key)) for key, title in HANDLERS.items()}
+    | old_reads.KINDS
+)
+HOT: Final = ("produce", "fetch", *old_reads.KINDS, "commit", "heartbeat", "txn-produce")
 # No ACL denies anything, so the same requests succeed, and each right and rate is looked up.
 GUARDS: Final = (
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
