@@ -31,6 +31,7 @@ from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
 from kbroker.log.engine._index_look cimport log_scan_start
+from kbroker.log.engine._next_place cimport find_next_place
 from kbroker.log.engine._records cimport HEADER_BYTES
 from kbroker.log.engine._segment cimport (
     SCAN_CHUNK_BYTES, Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index,
@@ -44,7 +45,6 @@ from kbroker.log.engine._types cimport (
 from kbroker.log.engine._warmth cimport look_whether_cold
 
 cdef enum:
-    ABOUT_A_BATCH_BYTES = 64 << 10  # asked for: worth a look where the next slice begins
     EMPTY_PASSED_MAX = 4096         # batches in one read: 250 KB of the file are read for them
 
 
@@ -205,12 +205,6 @@ cdef int16_t measure(Found* found) noexcept nogil:
     return NO_ERROR
 
 
-cdef void look_for_next(Found* found, int64_t length) noexcept nogil:
-    # If a slice is one batch its reader goes on after it, and asks no index where that is.
-    if measure(found) != NO_ERROR or found.size_bytes != length:
-        found.size_bytes = 0
-
-
 cdef inline int may_be_empty(const Found* found) noexcept nogil:
     # A batch of a header alone has no records.
     if found.size_bytes == 0:
@@ -283,8 +277,6 @@ cdef int16_t cut(
         # This one's size matters only if some batch here is larger than the bytes that may be sent.
         if found.size_bytes == 0 and largest_of(found.segment) > max_bytes:
             error = measure(found)
-        elif found.size_bytes == 0 and length <= ABOUT_A_BATCH_BYTES:
-            look_for_next(found, length)
         if error == NO_ERROR and found.size_bytes > max_bytes:
             length = found.size_bytes if whole_first else 0
     if error != NO_ERROR or length <= 0:
@@ -339,14 +331,15 @@ cdef void note_seen(Log* log, const Found* found, const FileSlice* out) noexcept
     part.seen_to = found.seen_to
 
 
-cdef void note_place(Log* log, Found* found, int64_t offset, const FileSlice* out) noexcept nogil:
-    # Where the next reader of the same offset finds it, or the same reader goes on. In a segment
+cdef void note_place(
+    Log* log, const Found* found, int64_t offset, const FileSlice* out, int goes_on
+) noexcept nogil:
+    # Where the same reader goes on, or the next reader of the same offset finds it. In a segment
     # that was cut meanwhile another batch lies there.
     if not log_has_segment(log, out.segment):
         return
-    if out.length == found.size_bytes:
-        handed_out_note(
-            log, found.next_offset, out.segment.base_offset, out.position + out.length, 0)
+    if goes_on:
+        handed_out_note(log, found.next_offset, out.segment.base_offset, found.position, 0)
     else:
         handed_out_note(log, offset, out.segment.base_offset, out.position, found.size_bytes)
 
@@ -377,6 +370,7 @@ cdef int16_t log_slice(
     FileSlice* out
 ) noexcept nogil:
     cdef int known = found.size_bytes > 0
+    cdef int goes_on = 0
     cdef int was_seen = 1
     cdef int16_t error = slice_here(log, found, &offset, bound, max_bytes, whole_first, out)
     while error == NO_ERROR and out.segment != NULL and not is_seen(found, out):
@@ -395,10 +389,11 @@ cdef int16_t log_slice(
         return error
     if found.is_old:
         look_whether_cold(log, out, found.limit, found.patience)
+        goes_on = out.position + out.length < found.limit and find_next_place(found, out)
     known = known or found.size_bytes == 0
-    if (not known or not was_seen) and lock_to_look_if(log, found.patience):
-        if not known:
-            note_place(log, found, offset, out)
+    if (goes_on or not known or not was_seen) and lock_to_look_if(log, found.patience):
+        if goes_on or not known:
+            note_place(log, found, offset, out, goes_on)
             log.file_scans += 1
         if not was_seen:
             note_seen(log, found, out)

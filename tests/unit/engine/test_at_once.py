@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 from kbroker.testing.file_faults import Fault, FileFaults
-from tests.support.record_batches import build_batch
+from tests.support.record_batches import build_batch, parse_batches
 from tests.unit.engine.wire import Ask, fetch, fetch_frame, fetched_in, produce_one
-from tests.unit.net.harness import Client, Rig, eventually
+from tests.unit.net.harness import Client, Rig, Topic, eventually
 
 BATCH = build_batch([b"x" * 100])
+OLD_BATCHES = 64
+BATCHES = OLD_BATCHES + 256  # the newest are found in memory
 LONG_MS = 600_000
 ROLL_MS = 6000
 
@@ -41,6 +45,31 @@ def test_records_in_memory_need_no_handler(rig: Rig) -> None:
     statistics = rig.hot.statistics()
     assert statistics["fetch_requests"] == before + 1
     assert statistics["fetch_bytes"] == len(BATCH) * statistics["fetch_partitions"]
+
+
+def read_in_order(rig: Rig, client: Client, topic: Topic, max_bytes: int) -> Iterator[bool]:
+    """Of each fetch of the older part of a log, whether a Processor served it."""
+    offset = 0
+    while offset < OLD_BATCHES:
+        before = runs(rig)
+        records = fetch(client, 12, [Ask(topic, offset=offset, max_bytes=max_bytes)]).only.records
+        batches = parse_batches(records, records=False)
+        assert batches[0].base_offset == offset
+        offset = batches[-1].last_offset + 1
+        yield runs(rig) == before
+
+
+@pytest.mark.parametrize("size", [3_000, 10_000, 20_000])
+def test_a_reader_of_older_records_in_order_needs_no_handler(rig: Rig, size: int) -> None:
+    topic = rig.create("t")
+    for _ in range(BATCHES):
+        topic.logs[0].append(build_batch([b"x" * size]))
+    client = rig.client()
+
+    def served() -> list[bool]:
+        return list(read_in_order(rig, client, topic, 16_384))
+
+    eventually(lambda: all(served()), "all of them by its Processor")
 
 
 def test_many_partitions_are_a_handlers(rig: Rig) -> None:

@@ -127,6 +127,28 @@ def test_batches_larger_than_the_fetch_are_followed_without_an_index_scan(
     assert log.statistics()["file_scans"] == 100
 
 
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_reader_in_order_of_older_batches_looks_into_no_index(
+    open_log: OpenLog, reopened: bool
+) -> None:
+    log = open_log(segment_bytes=400_000)
+    sizes = random.Random(4)
+    for _ in range(600):
+        log.append(build_batch([b"x" * sizes.randint(1_000, 5_000)]))
+    if reopened:
+        log.close()
+        log = open_log(clean=True, segment_bytes=400_000)
+    for max_bytes in (1_000, 4_000, 8_000):  # most answers end inside of a batch
+        offset, before = 0, log.statistics()["fast_reads"]
+        reads = 0
+        while offset < 300:
+            batches = parse_batches(log.read(offset, max_bytes), records=False)
+            assert batches[0].base_offset == offset
+            offset = batches[-1].last_offset + 1
+            reads += 1
+        assert log.statistics()["fast_reads"] == before + reads
+
+
 def test_readable_bytes(open_log: OpenLog) -> None:
     log = open_log(segment_bytes=1_500)
     batches = filled(log, 40)
