@@ -69,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     spark.jars()
     place = tmp_path_factory.mktemp("first") / "report"
     command = [sys.executable, "-m", "spark_jobs.first_report", "--directory", str(place),
-               "--seconds", "16", "--no-kafka"]  # fmt: skip
+               "--seconds", "10", "--no-kafka"]  # fmt: skip
     job = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -113,7 +113,7 @@ def test_it_is_of_the_load(made: Made) -> None:
 
 
 def test_traffic_is_a_curve(made: Made) -> None:
-    """Not the one dot that samples of every 15 s make of 16 s."""
+    """Not the one dot that samples of every 15 s make of a short load."""
     (traffic,) = (section for section in made.report.sections if section.key == "traffic")
     points = {plot.title: max(len(one.x) for one in plot.series) for plot in traffic.plots}
     assert points["Messages"] > 5 and points["Resident memory"] > 5, points
