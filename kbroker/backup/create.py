@@ -31,6 +31,7 @@ from kbroker import __version__
 from kbroker.backup import groups, saved_metadata
 from kbroker.backup.files import (
     Copies,
+    check_outside,
     make_directory,
     opened,
     replace_file,
@@ -131,6 +132,7 @@ class Backup:
     def _run(self, wanted: Wanted, held: ExitStack) -> Created:
         began_ms = self._clock.wall_ms()
         own = self._own()
+        check_outside(self._target, [*self._directories, *(wanted.base or ())[:1]])
         led = self._broker.led_by(own.node_id, wanted.topics)
         if led.cluster_id != own.cluster_id:
             raise UserError(
@@ -338,6 +340,8 @@ def _is_compacted(tree: Mapping[str, bytes], topic: str) -> bool:
 def _way_out(error: OSError) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "raise the limit of open files (ulimit -n), or name fewer topics with --topic"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return "name a directory, in one that is there"
     if error.errno in (errno.EACCES, errno.EPERM):
         return "run the backup as the user whose broker it is"
     if error.errno in file_operations.NO_SPACE:

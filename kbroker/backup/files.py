@@ -22,7 +22,7 @@ import mmap
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +37,7 @@ from kbroker.backup.manifest import (
     SavedFile,
 )
 from kbroker.core._xxh3 import xxh3_64
+from kbroker.errors import UsageError
 
 PIECE_BYTES: Final = 4 << 20
 SYNC_BYTES: Final = 64 << 20
@@ -207,6 +208,14 @@ def make_directory(path: Path) -> None:
     except FileExistsError:
         if not stat.S_ISDIR(path.lstat().st_mode):
             raise NotADirectoryError(20, "it is no directory", str(path)) from None
+
+
+def check_outside(target: Path, others: Iterable[Path]) -> None:
+    """UsageError where a new directory is one of the others, or would be in it: a broker reads the
+    names in its data directory, and a backup has no files but its own."""
+    for other in others:
+        if target.resolve().is_relative_to(other.resolve()):
+            raise UsageError(f"{target} overlaps {other}", "name a place outside")
 
 
 def sync_directory(path: Path) -> None:

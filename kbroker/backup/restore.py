@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kbroker.backup import groups, saved_metadata
-from kbroker.backup.files import FILE_MODE, sync_directory
+from kbroker.backup.files import FILE_MODE, check_outside, sync_directory
 from kbroker.backup.groups import Corrected
 from kbroker.backup.known_ends import KnownEnds
 from kbroker.backup.manifest import SavedPartition
@@ -99,6 +99,7 @@ class Restore:
 
     def run(self, backups: Sequence[OpenedBackup], wanted: Wanted) -> Restored:
         """UserError: nothing is in its place yet, and the next run goes on."""
+        check_outside(self._target, [each.path for each in backups])
         found = _together(backups)
         chosen = _chosen(found, wanted.topics)
         _check_flags(backups, wanted)
@@ -115,6 +116,13 @@ class Restore:
             "topics": sorted(wanted.topics), "users": wanted.users, "acls": wanted.acls,
             "cluster_id": cluster_id, "node_id": node_id, "keep_records": wanted.keep_records,
         }  # fmt: skip
+        try:
+            self._target.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise DataDirectoryError(
+                f"not restored: {self._target} is no directory",
+                "name an empty directory, or a new one",
+            ) from error
         try:
             with self._begun(state):
                 return self._run(backups, wanted, chosen, cluster_id, node_id)
@@ -151,7 +159,6 @@ class Restore:
     @contextmanager
     def _begun(self, state: Mapping[str, object]) -> Iterator[None]:
         """The target is empty, or has what an earlier run of the same words has made."""
-        self._target.mkdir(parents=True, exist_ok=True)
         others = set(os.listdir(self._target)) - _IGNORED
         path = self._target / STATE_FILE
         if not path.exists():

@@ -435,8 +435,10 @@ def test_places_where_no_backup_is_made(broker: Serving, tmp_path: Path) -> None
     broker.backup(target)
     with pytest.raises(UserError, match="has a backup -> name another directory"):
         broker.backup(target)
-    with pytest.raises(UserError, match="is not empty"):
+    with pytest.raises(UserError, match="overlaps"):
         broker.backup(broker.directory)
+    with pytest.raises(UserError, match="is not empty"):
+        broker.backup(tmp_path)
     other = tmp_path / "other"
     with (
         Journal.begin(other),
@@ -444,8 +446,21 @@ def test_places_where_no_backup_is_made(broker: Serving, tmp_path: Path) -> None
     ):
         broker.backup(other)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(UserError, match="it is no directory"):
-        broker.backup(tmp_path / "file")
+    for path in (tmp_path / "file", tmp_path / "file" / "x", tmp_path / "gone" / "x"):
+        with pytest.raises(UserError, match=r"directory -> name a directory, in one that is there"):
+            broker.backup(path)
+
+
+def test_a_place_in_the_saved_directories(broker: Serving, tmp_path: Path) -> None:
+    """A broker reads the names in its data directory, and `verify` those in a backup."""
+    (tmp_path / "link").symlink_to(broker.directory)
+    for place in (broker.directory / "backup", tmp_path / "link" / "backup"):
+        with pytest.raises(UserError, match=r"overlaps .*data -> name a place outside"):
+            broker.backup(place)
+    base = broker.backup(tmp_path / "one").manifest
+    with pytest.raises(UserError, match=r"overlaps .*one -> name a place outside"):
+        broker.backup(tmp_path / "one" / "two", Wanted(base=(tmp_path / "one", base)))
+    assert is_sound(tmp_path / "one")
 
 
 def test_a_directory_of_another_cluster(broker: Serving, tmp_path: Path) -> None:

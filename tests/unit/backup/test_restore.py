@@ -14,12 +14,12 @@ import pytest
 
 from kbroker.backup import restore as restore_module
 from kbroker.backup.create import Wanted as Saved
-from kbroker.backup.opened_backup import OpenedBackup
+from kbroker.backup.opened_backup import OpenedBackup, open_backup
 from kbroker.backup.questions import CommittedOffset
 from kbroker.backup.restore import STATE_FILE, Restore, Restored, Wanted
 from kbroker.coordinator.group.group_records import offset_key
 from kbroker.coordinator.runtime._shard_table import partition_for
-from kbroker.errors import DataDirectoryError, UserError
+from kbroker.errors import DataDirectoryError, UsageError, UserError
 from kbroker.log import adopted
 from kbroker.log.looking.verify import verify
 from kbroker.log.opening.data_directory import DataDirectory
@@ -188,6 +188,22 @@ def test_a_directory_that_is_not_empty(broker: Serving, tmp_path: Path) -> None:
     with pytest.raises(DataDirectoryError, match="is not empty: it has"):
         restored(broker.directory, [saved])
     assert sorted(path.name for path in broker.directory.iterdir()) == before
+
+
+def test_a_place_inside_of_the_backup(broker: Serving, tmp_path: Path) -> None:
+    saved = broker.opened(tmp_path / "backup")
+    for place in (tmp_path / "backup", tmp_path / "backup" / "new"):
+        with pytest.raises(UsageError, match=r"overlaps .*backup -> name a place outside"):
+            restored(place, [saved])
+    assert open_backup(tmp_path / "backup").manifest == saved.manifest
+
+
+def test_a_target_that_is_a_file(broker: Serving, tmp_path: Path) -> None:
+    saved = broker.opened(tmp_path / "backup")
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "x"):
+        with pytest.raises(DataDirectoryError, match="directory -> name an empty directory"):
+            restored(place, [saved])
 
 
 def test_a_restore_that_was_broken_off_goes_on(
