@@ -52,6 +52,7 @@ class Services:
         for name in self.names:
             text = text.replace(f"{name}:{INSIDE_PORT}", f"127.0.0.1:{self._inside[name]}")
         if service in self.names:
+            text = text.replace(f"localhost:{INSIDE_PORT}", f"127.0.0.1:{self._inside[service]}")
             text = text.replace(f"://:{INSIDE_PORT}", f"://127.0.0.1:{self._inside[service]}")
             outside = self.outside[service]
             text = text.replace(f"://:{OUTSIDE_PORT}", f"://127.0.0.1:{outside}")
@@ -124,6 +125,25 @@ class Services:
             "sasl.password": found[0].read_text(),
             "ssl.ca.location": str(found[0].with_name("ca.pem")),
         }
+
+
+@pytest.mark.parametrize("name", ["compose-one.yaml", "compose.yaml", "compose-secure.yaml"])
+def test_commands_in_a_container_are_given_addresses_that_it_reaches(name: str) -> None:
+    """Those of the listener that they come to: of the network, or of this one container."""
+    services = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
+    brokers = {each: one for each, one in services.items() if each.startswith("kbroker")}
+    for broker, service in brokers.items():
+        variables = service["environment"]
+        port = variables["KBROKER_BOOTSTRAP"].rpartition(":")[2]
+        listeners = dict(
+            re.fullmatch(r"(\w+)://:(\d+)", each).groups()  # type: ignore[union-attr]
+            for each in variables["KBROKER_LISTENERS"].split(",")
+        )
+        (listener,) = (each for each, bound in listeners.items() if bound == port)
+        advertised = variables["KBROKER_ADVERTISED_LISTENERS"].split(",")
+        (address,) = (each for each in advertised if each.startswith(f"{listener}://"))
+        mine = f"{listener}://localhost:{port}"
+        assert address == f"{listener}://{broker}:{port}" or (len(brokers) == 1 and address == mine)
 
 
 @pytest.fixture
