@@ -149,7 +149,7 @@ def _config(wheel: Path) -> dict[str, Any]:
         "StopSignal": "SIGTERM",
         "Labels": {f"org.opencontainers.image.{name}": text for name, text in labels.items()},
         "Healthcheck": {
-            "Test": ["CMD", f"/usr/bin/{NAME}", "health"],
+            "Test": ["CMD", f"/usr/bin/{NAME}", "health", "--here"],
             "Interval": 30_000_000_000,
             "Timeout": 10_000_000_000,
             "StartPeriod": 60_000_000_000,

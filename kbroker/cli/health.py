@@ -2,7 +2,8 @@
 
 Status 0 if all is well, 1 with a warning (replicas missing, a disk nearly full), 2 if something
 fails (no broker answers, a partition without a leader, a lost disk). With `--wait` it asks again
-until nothing fails or the time is over, so a script can start a broker and go on when it may.
+until nothing fails or the time is over, so a script can start a broker and go on when it may. With
+`--here` it asks one broker and counts no warning: an engine restarts containers that it fails for.
 """
 
 from __future__ import annotations
@@ -35,12 +36,21 @@ _FAILING_STATUS: Final = 2
     "--admin", multiple=True, metavar="URL",
     help="Ask the admin port of a broker, too: https://HOST:PORT. May be repeated.",
 )  # fmt: skip
+@click.option(
+    "--here", is_flag=True,
+    help="Only whether the broker of this container is ready: status 0 or 1, as engines ask.",
+)  # fmt: skip
 @bootstrap_option
 @output_option
 def command(
-    wait: bool, timeout_s: float, admin: tuple[str, ...], bootstrap: str, output: str
+    wait: bool, timeout_s: float, admin: tuple[str, ...], here: bool, bootstrap: str, output: str
 ) -> int:
     """Say whether the cluster can be used: status 0 ok, 1 warning, 2 failing."""
+    if here:
+        from kbroker.cli.own_broker import check_here
+
+        checks = check_here(ASK_TIMEOUT_MS)
+        return int(report(checks, output) == _FAILING_STATUS)
     from threading import Condition
 
     from kbroker.clock import NS_PER_MS, SystemClock

@@ -128,8 +128,10 @@ def test_a_broker_that_clients_use_and_that_stops_cleanly(broker: Running) -> No
     client = Confluent(broker.bootstrap)
     assert {each.error for each in client.produce("t", [Record(b"x")] * 2_000)} == {0}
     assert len(read_topic(broker.bootstrap, "t")) == 2_000
-    healthy = broker.container.run("/usr/bin/kbroker", "health")
-    assert healthy.returncode == 0, healthy.stdout + healthy.stderr
+    for more in ((), ("--here",)):
+        healthy = broker.container.run("/usr/bin/kbroker", "health", *more)
+        assert healthy.returncode == 0, healthy.stdout + healthy.stderr
+    assert f"http://{broker.admin} is ready" in healthy.stdout
     with urlopen(f"http://{broker.admin}/ui/topics", timeout=30) as page:
         assert '/ui/topics/t"' in page.read().decode()
     broker.container.signal(signal.SIGHUP)
