@@ -130,7 +130,7 @@ class _Asked(NamedTuple):
     start: Start
     reset: Start
     isolation: int
-    count: int | None
+    records_max: int | None
     timeout_ms: int | None
     formatter: Formatter
 
@@ -231,7 +231,7 @@ def _source(client: Client, asked: _Asked) -> Iterator[Source]:
 def _lines(client: Client, source: Source, asked: _Asked) -> Iterator[bytes]:
     """Until there are enough, or none has come for so long; what was read so far is flushed."""
     clock = client.cluster.clock
-    left = asked.count
+    left = asked.records_max
     if asked.timeout_ms is not None:
         source.wait_ms = max(1, min(source.wait_ms, asked.timeout_ms))
     last_ns: int | None = None
