@@ -97,6 +97,9 @@ class Worker:
         that cannot start is an error of this job alone: the next one tries again."""
         job = Job(work, self._clock, time_ms)
         with self._changed:
+            if len(self._jobs) >= CONSOLE_JOBS_MAX:
+                # Those whose visitors have gone keep out no other.
+                self._jobs = deque(each for each in self._jobs if each.wanted)
             if self._ending or len(self._jobs) >= CONSOLE_JOBS_MAX:
                 raise Busy
         if self._thread is None or self._thread.dead:

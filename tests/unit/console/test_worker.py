@@ -82,6 +82,20 @@ def test_of_too_many_jobs_the_last_is_refused(held: Held) -> None:
     assert held.worker.submit(lambda job: 8, 1_000).future.result(TIMEOUT_S) == 8
 
 
+def test_jobs_of_visitors_who_have_gone_keep_out_no_other(held: Held) -> None:
+    """One who reloads a page again and again leaves a job each time."""
+    held.hold()
+    waiting = [held.worker.submit(lambda job: None, 1_000) for _ in range(CONSOLE_JOBS_MAX)]
+    for each in waiting[1:]:
+        each.leave()
+    others = [held.worker.submit(lambda job: 8, 1_000) for _ in range(CONSOLE_JOBS_MAX - 1)]
+    with pytest.raises(Busy):
+        held.worker.submit(lambda job: None, 1_000)
+    held.go.set()
+    assert [each.future.result(TIMEOUT_S) for each in others] == [8] * len(others)
+    assert waiting[0].future.result(TIMEOUT_S) is None
+
+
 def test_a_page_whose_visitor_has_gone_ends_at_its_next_pause(held: Held) -> None:
     job = held.hold()
     called: list[int] = []
