@@ -280,6 +280,20 @@ def test_an_expression_gives_the_thread_up() -> None:
     assert len(pauses) >= 3
 
 
+def test_a_long_text_is_searched_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "BYTES_AT_ONCE", 8)
+    pauses: list[int] = []
+    filters = Filters(Wanted(value="needle"), lambda: pauses.append(1))
+    for begin in range(40):
+        hay = b"n" * begin + b"needle" + b"e" * 30
+        assert filters.may_match(hay), begin
+        assert filters.match(Record(b"", hay, (), 0)), begin
+    assert not filters.may_match(b"needl" * 9) and not filters.may_match(b"")
+    pauses.clear()
+    assert not filters.may_match(b"n" * 81)
+    assert len(pauses) == 10
+
+
 def test_links_keep_the_query() -> None:
     query = {"key": "a b&c", "match": "equals", "partition": "0", "rows": "1", "draw": "hex"}
     page = messages.make(asked(one_log(*ROWS), query))
