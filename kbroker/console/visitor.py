@@ -29,6 +29,8 @@ CLIENT_ID: Final = "kbroker-console"
 # Of those that a name and a password are enough for; none of the first sends the password.
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 _WAY_MS: Final = 60_000
+# Topics whose leaders a client remembers between two pages: 400 bytes each, of each visitor.
+LEADERS_KEPT_MAX: Final = 1_000
 
 
 class Way(NamedTuple):
@@ -100,7 +102,10 @@ class Clients:
         raise refused
 
     def sweep(self) -> None:
-        """Closes the clients of sessions that have ended."""
+        """After each page: closes the clients of sessions that have ended, and bounds the memory of
+        the others."""
+        for client in self._clients.values():
+            client.cluster.bound_leaders(LEADERS_KEPT_MAX)
         for session in [each for each in self._clients if each.ended]:
             self._clients.pop(session).close()
 

@@ -398,6 +398,12 @@ class Cluster:
                 self._leaders[topic.name] = {each.index: each.leader for each in topic.partitions}
         return answer
 
+    def bound_leaders(self, topics_max: int) -> None:
+        """Forgets all leaders that it knows if they are of more topics: they are asked for again.
+        For a client that is kept, and that has asked for all topics."""
+        if len(self._leaders) > topics_max:
+            self._leaders = {}
+
     def await_topic(self, name: str, *, auto_create: bool) -> list[int]:
         """Partitions of a topic; waits for leaders, and for a topic that is being created."""
         deadline_ns = self.deadline_ns(min(self.timeout_ms, _TOPIC_WAIT_MS_MAX))

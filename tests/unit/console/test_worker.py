@@ -82,7 +82,7 @@ def test_of_too_many_jobs_the_last_is_refused(held: Held) -> None:
     assert held.worker.submit(lambda job: 8, 1_000).future.result(TIMEOUT_S) == 8
 
 
-def test_jobs_of_visitors_who_have_gone_keep_out_no_other(held: Held) -> None:
+def test_abandoned_jobs_keep_out_no_other(held: Held) -> None:
     """One who reloads a page again and again leaves a job each time."""
     held.hold()
     waiting = [held.worker.submit(lambda job: None, 1_000) for _ in range(CONSOLE_JOBS_MAX)]

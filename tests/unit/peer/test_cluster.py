@@ -122,6 +122,14 @@ def codes(results: Sequence[Any]) -> list[Any]:
     return [each.code if isinstance(each, KafkaError) else each for each in results]
 
 
+def test_leaders_of_many_topics_are_forgotten(brokers: Brokers, cluster: Cluster) -> None:
+    cluster._leaders = {str(number): {0: 1} for number in range(5)}
+    cluster.bound_leaders(5)
+    assert cluster._leader(TopicPartition("3", 0)) == 1
+    cluster.bound_leaders(4)
+    assert cluster._leader(TopicPartition("3", 0)) == -1
+
+
 # --- brokers that do not know the user ---
 
 
