@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode
+from kbroker.findings.pieces import in_order
 from kbroker.peer import messages
 from kbroker.peer.messages import LATEST_TIMESTAMP
 from kbroker.peer.share_group_messages import UNKNOWN
@@ -79,12 +80,12 @@ def lags_of(
         for where in member.assigned:
             owners.setdefault(where, []).append(member)
     if described.kind == "share":
-        return _of_share(groups, described.group, owners)
+        return _of_share(asked, groups, described.group, owners)
     committed = groups.offsets(described.group)
     asked.pause()
     ends = log_ends(asked, committed.keys() | owners.keys())
     found: dict[TopicPartition, PartitionLag] = {}
-    for where in sorted(committed.keys() | owners.keys()):
+    for where in in_order(committed.keys() | owners.keys(), asked.pause, tuple):
         commit, members = committed.get(where), owners.get(where, [])
         position = commit.offset if commit is not None and commit.offset >= 0 else None
         end = ends.get(where)
@@ -100,11 +101,11 @@ def lags_of(
 
 
 def _of_share(
-    groups: Groups, name: str, owners: Mapping[TopicPartition, list[GroupMember]]
+    asked: Asked, groups: Groups, name: str, owners: Mapping[TopicPartition, list[GroupMember]]
 ) -> dict[TopicPartition, PartitionLag]:
     offsets = groups.share_offsets(name)
     found: dict[TopicPartition, PartitionLag] = {}
-    for where in sorted(offsets.keys() | owners.keys()):
+    for where in in_order(offsets.keys() | owners.keys(), asked.pause, tuple):
         offset, members = offsets.get(where), owners.get(where, [])
         known = offset is not None and not offset.error
         found[where] = PartitionLag(

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.console.page import Notice, Tone
 from kbroker.errors import KafkaError
+from kbroker.findings.pieces import in_order
 from kbroker.peer import group_messages as messages
 from kbroker.peer.groups import Listed
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
+    from kbroker.findings.pieces import Pause
     from kbroker.peer.client import Client
 
 
@@ -30,7 +32,7 @@ class Listing(NamedTuple):
     silent: Sequence[tuple[int, KafkaError]]
 
 
-def list_groups(client: Client) -> Listing:
+def list_groups(client: Client, pause: Pause) -> Listing:
     """By name. KafkaError: a broker refuses for good. UserError: none can be reached."""
     groups: list[Listed] = []
     silent: list[tuple[int, KafkaError]] = []
@@ -45,7 +47,7 @@ def list_groups(client: Client) -> Listing:
             silent.append((node_id, answer))
         else:
             groups += [Listed(node_id, each) for each in answer]
-    return Listing(sorted(groups, key=lambda each: each.group.group), silent)
+    return Listing(list(in_order(groups, pause, lambda each: each.group.group)), silent)
 
 
 def silent_notices(listing: Listing) -> Iterator[Notice]:

@@ -51,13 +51,12 @@ def piece(
 
 
 def in_order(asked: Asked, some: Iterable[T], held: Piece, key: Callable[[T], Any]) -> list[T]:
-    """The rows of the piece, of a list that is as long as it likes: it is not sorted as a whole,
-    during which no other thread would run."""
-    from heapq import nsmallest
+    """The rows of the piece, of a list of any length."""
+    from itertools import islice
 
-    from kbroker.findings.pieces import in_pieces
+    from kbroker.findings import pieces
 
-    return nsmallest(held.end, in_pieces(some, asked.pause), key)[held.start :]
+    return list(islice(pieces.in_order(some, asked.pause, key), held.start, held.end))
 
 
 def rows_of(

@@ -152,6 +152,7 @@ def test_topics_have_the_numbers_of_the_commands(
     names = column(page, "name", "topics")
     assert dict(zip(names, column(page, "size_bytes", "topics"), strict=True)) == sizes
     assert sizes[COMPACTED] > 0
+    assert column(topics.make(asked(client, {"first": str(2**63 - 1)})), "name", "topics") == []
     hidden = topics.make(asked(client, {"internal": "1", "q": "consumer"}))
     assert {"__consumer_offsets"} >= {*column(hidden, "name", "topics")}
     assert column(topics.make(asked(client, {"q": "RDER"})), "name", "topics") == [PLAIN]

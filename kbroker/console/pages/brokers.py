@@ -9,7 +9,7 @@ from kbroker.console import moves
 from kbroker.console.asked import Asked
 from kbroker.console.moves import Move, moves_of, sizes_of
 from kbroker.console.page import Cell, Column, Notice, Page, Section, Table, Tone, Unit, to
-from kbroker.console.sections import piece, refusal, rows_of
+from kbroker.console.sections import in_order, piece, refusal, rows_of
 from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.findings.missing_replicas import (
     Moving,
@@ -158,7 +158,7 @@ def moves_table(
     *path: str | int,
 ) -> Table:
     held = piece(asked, "moves", len(moving), *path)
-    some = dict(sorted(moving.items())[held.start : held.end])
+    some = {name: moving[name] for name in in_order(asked, moving, held, lambda each: each)}
     rows = rows_of(asked, moves_of(some, sizes_of(directories, some), leaders), Move.row)
     return Table(
         "moves", "Partitions on the way to other brokers", moves.COLUMNS, rows,

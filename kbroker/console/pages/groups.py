@@ -61,7 +61,7 @@ def make(asked: Asked) -> Page:
     first = asked.number("first", 0)
     wanted = search.lower()
     groups = Groups(asked.client)
-    listing = list_groups(asked.client)
+    listing = list_groups(asked.client, asked.pause)
     found = [
         each
         for each in listing.groups

@@ -203,8 +203,8 @@ def _users(asked: Asked) -> Iterator[Section]:
     found = Security(asked.client).users()
     every = [
         (each.name, mechanism, iterations)
-        for each in sorted(found, key=lambda each: each.name)
-        for mechanism, iterations in sorted(each.iterations.items())
+        for each in found
+        for mechanism, iterations in each.iterations.items()
     ]
     columns = (
         Column("user", "User"),
@@ -212,19 +212,14 @@ def _users(asked: Asked) -> Iterator[Section]:
         Column("iterations", "Iterations", Unit.COUNT),
     )
     held = piece(asked, "users", len(every), "security")
-    rows = rows_of(
-        asked, every[held.start : held.end], lambda each: [Cell(value) for value in each]
-    )
+    by_name = in_order(asked, every, held, lambda each: each)
+    rows = rows_of(asked, by_name, lambda each: [Cell(value) for value in each])
     yield Table("users", "Users with SCRAM", columns, rows, "no user", held.total, held.next_path)
 
 
 def _quotas(asked: Asked) -> Iterator[Section]:
     found = Security(asked.client).quotas()
-    every = [
-        (each.entity, key, value)
-        for each in sorted(found, key=lambda each: str(each.entity))
-        for key, value in sorted(each.quotas.items())
-    ]
+    every = [(each.entity, key, value) for each in found for key, value in each.quotas.items()]
     columns = (
         Column("user", "User"),
         Column("client_id", "Client id"),
@@ -239,7 +234,8 @@ def _quotas(asked: Asked) -> Iterator[Section]:
         return (*map(Cell, parts), Cell(key), Cell(int(value) if value.is_integer() else value))
 
     held = piece(asked, "quotas", len(every), "security")
-    rows = rows_of(asked, every[held.start : held.end], row)
+    by_entity = in_order(asked, every, held, lambda each: (str(each[0]), each[1]))
+    rows = rows_of(asked, by_entity, row)
     yield Table("quotas", "Quotas", columns, rows, "no quota", held.total, held.next_path)
 
 

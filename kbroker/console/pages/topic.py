@@ -203,7 +203,7 @@ def _setting(entry: ConfigValue) -> list[Cell]:
 
 
 def _groups(asked: Asked, name: str, logs: Mapping[TopicPartition, Bounds]) -> Iterator[Section]:
-    listing = list_groups(asked.client)
+    listing = list_groups(asked.client, asked.pause)
     yield from silent_notices(listing)
     listed = [each for each in listing.groups if each.group.protocol_type != _SHARE]
     if len(listed) > GROUPS_ASKED_MAX:

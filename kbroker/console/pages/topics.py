@@ -7,6 +7,7 @@ the page. Sizes are the leaders'; they are left out where the visitor may not de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kbroker.console.asked import ROWS_MAX
@@ -25,6 +26,7 @@ from kbroker.console.page import (
     to,
 )
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.findings.pieces import in_order, in_pieces
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -51,13 +53,14 @@ def make(asked: Asked) -> Page:
     found = asked.client.metadata().topics
     asked.pause()
     wanted = search.lower()
-    names = sorted(
+    names = [
         name
-        for name, topic in found.items()
+        for name, topic in in_pieces(found.items(), asked.pause)
         if (internal or not topic.internal) and wanted in name.lower()
-    )
-    asked.pause()
-    topics = [found[name] for name in names[first : first + ROWS_MAX]]
+    ]
+    first = min(first, len(names))
+    listed = islice(in_order(names, asked.pause, str), first, first + ROWS_MAX)
+    topics = [found[name] for name in listed]
     sizes, refused = leader_sizes(asked, topics)
     asked.pause()
     following = ""

@@ -23,7 +23,7 @@ from kbroker.console.page import (
     Unit,
     to,
 )
-from kbroker.console.sections import piece, refusal, rows_of
+from kbroker.console.sections import in_order, piece, refusal, rows_of
 from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.findings.cluster_health import HELD_ASKED_MAX, HeldBack, held_back, led_in
 from kbroker.findings.pieces import PIECE
@@ -261,11 +261,10 @@ def _one(asked: Asked, transactional_id: str) -> Iterator[Section]:
         ],
     )
     columns = (Column("topic", "Topic"), Column("partition", "Partition"))
-    every = sorted(found.partitions)
-    held = piece(asked, "partitions", len(every), "transactions", id=transactional_id)
+    held = piece(asked, "partitions", len(found.partitions), "transactions", id=transactional_id)
     rows = rows_of(
         asked,
-        every[held.start : held.end],
+        in_order(asked, found.partitions, held, lambda each: each),
         lambda each: (Cell(each.topic, to("topics", each.topic)), Cell(each.partition)),
     )
     yield Table(
@@ -295,13 +294,16 @@ def _producers(asked: Asked, topic: str) -> Iterator[Section]:
         Column("last_sequence", "Last sequence number"),
         Column("last_batch_ms", "Last batch", Unit.MOMENT_MS),
     )
-    every = sorted(found.producers, key=lambda each: (each.start_offset < 0, each.producer_id))
+    producers = found.producers
     held = piece(
-        asked, "producers", len(every), "transactions", topic=topic, partition=where.partition
+        asked, "producers", len(producers), "transactions", topic=topic, partition=where.partition
+    )
+    open_first = in_order(
+        asked, producers, held, lambda each: (each.start_offset < 0, each.producer_id)
     )
     rows = rows_of(
         asked,
-        every[held.start : held.end],
+        open_first,
         lambda each: (
             Cell(each.producer_id),
             Cell(each.epoch),
