@@ -53,7 +53,7 @@ UNLESS_SHORT: Final = "unless-short"
 
 # Keys of ours begin with "kb.". The time of a short session: it may last for 5 s after its client
 # has left (SHARE_SESSION_LEFT_MS_MAX), and a client that reads slowly has records as long before it
-# works on them. A record lock is longer, or ends sooner than the session.
+# works on them.
 _OWN: Final = (
     Key("kb.share.session.end.count", STRING, ALWAYS,
         "Whether records count as delivered that a member of a share group had when its session"
