@@ -367,10 +367,11 @@ class Safety:
         if epoch < view.leader_epoch:
             detail = f"at broker {view.node_id}: {view.leader_epoch}, then {epoch}"
             self.fail("leader epochs go forward", detail, partition)
+        was_empty = view.end_offset == view.log_start
         if end != view.end_offset:
             self._changed(partition, view, end)
         if replica.log_start_offset != view.log_start:
-            self._begins_at(partition, view, replica.log_start_offset)
+            self._begins_at(partition, view, replica.log_start_offset, was_empty)
         if mark < view.high_watermark and view.leads:
             detail = f"at broker {view.node_id}: {view.high_watermark}, then {mark}"
             self.fail("a leader's high watermark does not go back", detail, partition)
@@ -382,11 +383,12 @@ class Safety:
         self._cluster.ledger.stable(partition, view, replica)
         self._has_deleted(partition, view)
 
-    def _begins_at(self, partition: Partition, view: View, start: int) -> None:
-        """Its log begins there now."""
+    def _begins_at(self, partition: Partition, view: View, start: int, was_empty: bool) -> None:
+        """Its log begins there now. A follower's that was empty may take a batch whole that begins
+        before it, also of a leader that has forgotten a deletion, as in Apache Kafka."""
         before, view.log_start = view.log_start, start
         detail = f"at broker {view.node_id}: from {before} to {start}"
-        if start < before:
+        if start < before and (view.leads or not was_empty):
             self.fail("a log's start does not go back", detail, partition)
         if start > len(partition.committed):
             self.fail("only committed records are deleted", detail, partition)
