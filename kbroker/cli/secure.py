@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kbroker.cli.output import say
-from kbroker.errors import UsageError
+from kbroker.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,11 +96,17 @@ def init(
     own, stored = (secrets.token_urlsafe(_PASSWORD_BYTES) for _ in range(2))
     plan = Plan(place, nodes, zookeeper, user, password, own, stored)
     # The last file that is written; others, such as the key of the CA, may be kept elsewhere.
-    if once and plan.librdkafka_file.exists():
-        settle(plan.directory)
-        say(f"{plan.directory} has everything; nothing is changed")
-        return
-    _make(plan, days)
+    try:
+        if once and plan.librdkafka_file.exists():
+            settle(plan.directory)
+            say(f"{plan.directory} has everything; nothing is changed")
+            return
+        _make(plan, days)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or place}: {error.strerror or error}",
+            "name a directory that can be written",
+        ) from error
     _print(plan)
 
 

@@ -78,6 +78,15 @@ def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "another command writes to" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", ["file", "file/x", "/proc/none"])
+def test_a_place_that_is_no_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(words(tmp_path / place)) == 1
+    assert "-> name a directory that can be written" in capsys.readouterr().err
+
+
 def test_files_that_failed_are_removed(tmp_path: Path) -> None:
     with pytest.raises(UsageError), FilesTogether(tmp_path, ["a", "b"]) as files:
         files.write(tmp_path / "a", b"1", 0o600)
