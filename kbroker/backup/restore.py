@@ -118,9 +118,9 @@ class Restore:
         }  # fmt: skip
         try:
             self._target.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
+        except OSError as error:
             raise DataDirectoryError(
-                f"not restored: {self._target} is no directory",
+                f"not restored: {self._target} cannot be a directory: {error.strerror}",
                 "name an empty directory, or a new one",
             ) from error
         try:

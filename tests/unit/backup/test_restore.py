@@ -198,11 +198,11 @@ def test_a_place_inside_of_the_backup(broker: Serving, tmp_path: Path) -> None:
     assert open_backup(tmp_path / "backup").manifest == saved.manifest
 
 
-def test_a_target_that_is_a_file(broker: Serving, tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_a_directory(broker: Serving, tmp_path: Path) -> None:
     saved = broker.opened(tmp_path / "backup")
     (tmp_path / "file").touch()
-    for place in (tmp_path / "file", tmp_path / "file" / "x"):
-        with pytest.raises(DataDirectoryError, match="directory -> name an empty directory"):
+    for place in (tmp_path / "file", tmp_path / "file" / "x", Path("/proc/none")):
+        with pytest.raises(DataDirectoryError, match="be a directory: .* -> name an empty"):
             restored(place, [saved])
 
 
