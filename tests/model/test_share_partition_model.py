@@ -164,7 +164,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         waiting = {at for _, offsets, _ in self.asked.values() for at in offsets}
         self.partition.give_back(owner, first, first + length - 1)
         for at in range(first, first + length):
-            if self.held.get(at, (0, 0))[0] == owner and at not in waiting:
+            holder, until_ms = self.held.get(at, (0, 0))
+            if holder == owner and until_ms > self.now_ms and at not in waiting:
                 del self.held[at]
                 self.counts[at] -= 1
 
