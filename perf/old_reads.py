@@ -1,7 +1,7 @@
 """Fetches of older records in order, 16 KB each: what a consumer that is late asks.
 
-`python -m perf.instructions` counts them. The log is written first, and is longer than the part that
-is read: its newest batches are found in memory, and are not what is counted here.
+`python -m perf.instructions` counts them. The log is written first, and is longer than the part
+that is read: its newest batches are found in memory, and are not what is counted here.
 """
 
 from __future__ import annotations

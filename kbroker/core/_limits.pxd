@@ -11,6 +11,7 @@ cdef extern from "bounds.h" nogil:
         API_VERSIONS_MAX
         ARRAY_ITEMS_MAX
         ASIDE_BYTES_MAX
+        COPIED_SLICE_BYTES_MAX
         LISTENERS_MAX
         PARKED_BYTES_MAX
         PROCESSORS_MAX

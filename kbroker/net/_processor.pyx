@@ -34,6 +34,7 @@ from kbroker.core._lock_order cimport (
 from kbroker.core._require cimport require, require_same
 from kbroker.core._sync cimport (
     kb_now_ns, pthread_create, pthread_join, pthread_mutex_destroy, pthread_setname_np)
+from kbroker.net._blocks cimport blocks_free
 from kbroker.net._channel cimport (
     channel_answer, channel_close, channel_end_throttles, channel_has_work, channel_local_processed,
     channel_on_readable, channel_on_writable, channel_open, channel_received,
@@ -185,6 +186,7 @@ cdef void processor_free(Processor* processor) noexcept nogil:
         live_add(LIVE_CHUNKS, 1)
         chunk_release(processor.shared)
     request_times_free(processor)
+    blocks_free(processor)
     free(processor.copies)
     if processor.epoll_fd >= 0:
         close(processor.epoll_fd)

@@ -17,6 +17,9 @@ cdef int request_detach(Request* request) noexcept nogil
 
 cdef uint8_t* answer_reserve(Request* request, uint32_t head_bytes, int parts) noexcept nogil
 cdef void answer_bytes(Request* request, uint8_t* data, int64_t length) noexcept nogil
+cdef void answer_lent_bytes(
+    Request* request, uint8_t* data, int64_t length, int64_t own_bytes, void* keeper,
+    void (*release)(void*) noexcept nogil) noexcept nogil
 cdef void answer_range(
     Request* request, int fd, int64_t position, int64_t length, int cold, void* keeper,
     void (*release)(void*) noexcept nogil) noexcept nogil

@@ -189,6 +189,18 @@ cdef void answer_bytes(Request* request, uint8_t* data, int64_t length) noexcept
     request.part_count += 1
 
 
+cdef void answer_lent_bytes(
+    Request* request, uint8_t* data, int64_t length, int64_t own_bytes, void* keeper,
+    void (*release)(void*) noexcept nogil,
+) noexcept nogil:
+    """Bytes in memory that the keeper has, `own_bytes` of it, until they have been sent."""
+    cdef Part* part = &request.parts[request.part_count]
+    answer_bytes(request, data, length)
+    part.keeper = keeper
+    part.release = release
+    request.own_bytes += own_bytes
+
+
 cdef void answer_range(
     Request* request, int fd, int64_t position, int64_t length, int cold, void* keeper,
     void (*release)(void*) noexcept nogil,

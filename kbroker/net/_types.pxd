@@ -16,7 +16,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from kbroker._state cimport CHANNEL_STATES, SlotQueue
 from kbroker.core._figures cimport KB_TIME_BUCKETS
 from kbroker.core._limits cimport (
-    API_KEYS_MAX, API_VERSIONS_MAX, LISTENERS_MAX, PROCESSORS_MAX, WORKERS_MAX)
+    API_KEYS_MAX, API_VERSIONS_MAX, COPIED_SLICE_BYTES_MAX, LISTENERS_MAX, PROCESSORS_MAX,
+    WORKERS_MAX)
 from kbroker.core._sync cimport pthread_mutex_t, pthread_t
 from kbroker.quota._quota_table cimport QuotaTable
 
@@ -37,6 +38,17 @@ cdef struct Part:
     int64_t warm_until            # a position: up to here it is in memory, as far as is known
     void* keeper                  # keeps the range alive; released with release(keeper)
     void (*release)(void* keeper) noexcept nogil
+
+
+cdef enum:
+    BLOCKS_MAX = 16               # of a Processor: 288 KB
+
+
+# Memory for records in an answer: see _blocks.
+cdef struct Block:
+    Block* next                   # while it is free
+    Processor* processor
+    uint8_t data[COPIED_SLICE_BYTES_MAX]
 
 
 cdef enum:
@@ -371,6 +383,9 @@ cdef struct Processor:
     Chunk* shared
     Request* free_requests
     int free_count
+    Block* free_blocks
+    int blocks_made
+    int blocks_lent               # of them
     uint8_t* copies               # of short file ranges, on their way; see _send
     Channel* ready_head
     Channel* ready_tail

@@ -501,6 +501,7 @@ cdef int16_t partition_read(
     out.position = 0
     out.length = 0
     out.cold = 0
+    out.is_copied = 0
     found.segment = NULL
     found.patience = patience
     found.passes_empty = isolation != TO_LOG_END

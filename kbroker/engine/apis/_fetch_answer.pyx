@@ -13,7 +13,7 @@ Protocol: FetchResponse 4-18; records of a partition in error are empty, not nul
 
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_add_i64
@@ -24,14 +24,16 @@ from kbroker.core._sync cimport kb_now_ns
 from kbroker.log.engine._file_operations cimport files
 from kbroker.log.engine._segment cimport segment_drop_reference, slice_release
 from kbroker.log.engine._types cimport FileSlice, Segment
+from kbroker.net._blocks cimport block_give
 from kbroker.net._request cimport (
     ANSWER_BYTES_MAX,
     answer_bytes,
+    answer_lent_bytes,
     answer_range,
     answer_reserve,
     answer_reset,
 )
-from kbroker.net._types cimport ACTION_CLOSE, ACTION_SEND, CAUSE_NO_MEMORY, Request
+from kbroker.net._types cimport ACTION_CLOSE, ACTION_SEND, CAUSE_NO_MEMORY, Block, Request
 from kbroker.protocol._cursor cimport (
     kb_put_u32,
     put_count,
@@ -79,6 +81,9 @@ cdef void fetch_drop_slices(FetchPlan* plan) noexcept nogil:
     for i in range(plan.count):
         slice_release(&plan.targets[i].slice)
         plan.targets[i].slice.length = 0
+        if plan.targets[i].block != NULL:
+            block_give(plan.targets[i].block)
+            plan.targets[i].block = NULL
 
 
 cdef void fetch_count_reads(HotWorker* worker, FetchPlan* plan) noexcept nogil:
@@ -333,6 +338,20 @@ cdef void _count(HotWorker* worker, FetchPlan* plan, FetchTarget* target) noexce
         kb_add_i64(&target.partition.fetched_bytes, target.slice.length)
 
 
+cdef void _put_range(Request* request, FetchTarget* target) noexcept nogil:
+    # The segment's reference, or the block, passes to the request.
+    cdef FileSlice* slice = &target.slice
+    if slice.is_copied:
+        answer_lent_bytes(request, slice.room, slice.length, sizeof(Block), target.block,
+                          block_give)
+        target.block = NULL
+        slice_release(slice)
+    else:
+        answer_range(request, slice.fd, slice.position, slice.length, slice.cold, slice.segment,
+                     _release)
+        slice.segment = NULL
+
+
 cdef uint8_t* _put_targets(
     HotWorker* worker, FetchPlan* plan, uint8_t* at, uint8_t** pending, int64_t* range_bytes,
 ) noexcept nogil:
@@ -358,12 +377,12 @@ cdef uint8_t* _put_targets(
         if target.slice.length > worker.context.inline_range_bytes:
             answer_bytes(request, pending[0], at - pending[0])
             range_bytes[0] += target.slice.length
-            answer_range(request, target.slice.fd, target.slice.position, target.slice.length,
-                         target.slice.cold, target.slice.segment, _release)
-            target.slice.segment = NULL
+            _put_range(request, target)
             pending[0] = at
         elif target.slice.length > 0:
-            if _read_into(at, &target.slice) != 0:
+            if target.slice.is_copied:
+                memcpy(at, target.slice.room, <size_t>target.slice.length)
+            elif _read_into(at, &target.slice) != 0:
                 return NULL
             at += target.slice.length
             slice_release(&target.slice)

@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker.log.engine._aborted cimport AbortedTransaction
 from kbroker.log.engine._types cimport FileSlice, Patience
-from kbroker.net._types cimport Request
+from kbroker.net._types cimport Block, Request
 from kbroker.replica._closest cimport ReaderPlace
 from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
 from kbroker.replica._partition cimport FetchIsolation, Partition, ReadFrom
@@ -52,6 +52,7 @@ cdef struct FetchTarget:
     int64_t last_stable
     int64_t log_start
     FileSlice slice
+    Block* block                  # the room of the slice; NULL: it has none
     # Of a reader of committed records: the aborted transactions that the slice may have records of.
     AbortedTransaction* aborted
     int32_t aborted_count

@@ -8,7 +8,7 @@ that would wait for the disk, in a thread that may not, leaves its partition in 
 Locks: what `partition_read` takes.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._error_codes cimport (
@@ -22,9 +22,12 @@ from kbroker.engine.apis._fetch_plan cimport FetchPlan, FetchTarget
 from kbroker.engine.waiting._parked cimport note_advanced
 from kbroker.engine.worker._context cimport HotWorker
 from kbroker.engine.worker._leader_throttle cimport leader_throttle_holds
+from kbroker.engine.worker._worker_mode cimport MAY_USE_BLOCKS
 from kbroker.log.engine._aborted cimport aborted_collect
 from kbroker.log.engine._segment cimport slice_release
 from kbroker.log.engine._types cimport READ_WOULD_WAIT, WAITS_FOR_NOTHING
+from kbroker.net._blocks cimport block_next, block_take
+from kbroker.net._types cimport Block
 from kbroker.replica._closest cimport NO_PREFERRED_REPLICA, partition_closest
 from kbroker.replica._partition cimport (
     NEWS_AT_ONCE,
@@ -116,6 +119,13 @@ cdef void _find_aborted(
         target.slice.length = 0
 
 
+cdef inline uint8_t* _room(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    cdef Block* block = NULL
+    if worker.may & MAY_USE_BLOCKS:
+        block = block_next(plan.request.processor)
+    return block.data if block != NULL else NULL
+
+
 cdef void _read_target(
     HotWorker* worker, FetchPlan* plan, FetchTarget* target, int64_t left
 ) noexcept nogil:
@@ -137,11 +147,14 @@ cdef void _read_target(
         if plan.isolation == TO_LOG_END:
             target.held_back = leader_throttle_holds(
                 &worker.context.leader_throttle, target.partition, plan.replica_id, kb_now_ns())
+        target.slice.room = _room(worker, plan)
         most = 0 if target.held_back else max(min(most, left), 0)
         target.error = partition_read(
             target.partition, target.fetch_offset, most,
             plan.read_bytes == 0 and not target.held_back,
             plan.isolation, plan.read_from, plan.patience, &target.slice, &offsets)
+        if target.slice.is_copied:
+            target.block = block_take(plan.request.processor)
         if (target.error == NO_ERROR and plan.isolation == TO_LAST_STABLE
                 and target.slice.length > 0):
             _find_aborted(worker, plan, target, offsets.last_stable)

@@ -16,6 +16,7 @@ cdef enum WorkerMay:
     MAY_GATHER = 8                # it is the clock of a follower's fetch
     MAY_UNPACK = 16               # as much as a request has
     MAY_KEEP_DEADLINES = 32       # until it goes to Python; else they are another handler's
+    MAY_USE_BLOCKS = 64           # of its Processor: it has the turn
 
 # The mode becomes this one; that of before. `worker_add_mode`: this one as well.
 cdef int worker_set_mode(HotWorker* worker, int mode) noexcept nogil

@@ -31,6 +31,7 @@ class May(IntFlag):
     GATHER = 8
     UNPACK = 16
     KEEP_DEADLINES = 32
+    USE_BLOCKS = 64
 
 
 _A_HANDLER = May.WAIT_FOR_LOCKS | May.PARK
@@ -41,7 +42,7 @@ ROWS = {
     Mode.UNPACKING: _A_RUN | May.UNPACK,
     Mode.ASIDE: _A_HANDLER | May.WAIT_FOR_DISK,
     Mode.ASIDE_UNPACKING: _A_HANDLER | May.WAIT_FOR_DISK | May.UNPACK,
-    Mode.AT_ONCE: May.KEEP_DEADLINES,
+    Mode.AT_ONCE: May.KEEP_DEADLINES | May.USE_BLOCKS,
 }
 
 # The table as C reads it: filled once, at import, and constant from then on.

@@ -58,6 +58,9 @@ cdef struct Scan:
     int status                    # after -1: the errno of a read that failed; 0: damage
     int torn                      # after -1 and 0: a batch begins that is longer than the rest
     int64_t chunk_bytes_max       # to be read at once
+    const uint8_t* copy           # of `copy_bytes` of the file; 0: there is none
+    int64_t copy_position
+    int64_t copy_bytes
     uint8_t chunk[SCAN_CHUNK_BYTES]
 
 
@@ -137,6 +140,8 @@ cdef inline int64_t scan_start_at(Segment* segment, int64_t position) noexcept n
     return position if 0 <= position < kb_load_i64(&segment.size_bytes) else 0
 
 cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
+# From the beginning of a slice: what is copied of it is not read again.
+cdef void scan_begin_in_copy(Scan* scan, const FileSlice* slice, int64_t limit) noexcept nogil
 # 1: `header` is that of the batch at `position`; 0: the limit; -1: there is no whole batch, or it
 # cannot be read (`status`).
 cdef int scan_next(Scan* scan) noexcept nogil

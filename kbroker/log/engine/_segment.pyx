@@ -14,7 +14,7 @@ from libc.errno cimport EFAULT, EINTR, EIO, ENOENT, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport strlen
+from libc.string cimport memcpy, strlen
 
 from kbroker.core._atomics cimport kb_store_i64, kb_store_int
 from kbroker.core._live_objects cimport LIVE_SEGMENTS, live_add
@@ -217,6 +217,7 @@ cdef void slice_release(FileSlice* slice) noexcept nogil:
     slice.segment = NULL
     slice.fd = -1
     slice.length = 0
+    slice.is_copied = 0
 
 
 cdef int segment_reserve_end(Segment* segment, int* status) noexcept nogil:
@@ -421,8 +422,26 @@ cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexce
     scan.chunk_position = 0
     scan.chunk_bytes = 0
     scan.chunk_bytes_max = SCAN_CHUNK_BYTES
+    scan.copy_bytes = 0
     scan.status = 0
     scan.torn = 0
+
+
+cdef void scan_begin_in_copy(Scan* scan, const FileSlice* slice, int64_t limit) noexcept nogil:
+    scan_begin(scan, slice.fd, slice.position, limit)
+    if slice.is_copied:
+        scan.copy = slice.room
+        scan.copy_position = slice.position
+        scan.copy_bytes = slice.length
+
+
+cdef int chunk_from_copy(Scan* scan, int64_t wanted) noexcept nogil:
+    cdef int64_t inside = scan.position - scan.copy_position
+    if scan.copy_bytes == 0 or not 0 <= inside <= scan.copy_bytes - HEADER_BYTES:
+        return 0
+    scan.chunk_bytes = min(wanted, scan.copy_bytes - inside)
+    memcpy(scan.chunk, scan.copy + inside, <size_t>scan.chunk_bytes)
+    return 1
 
 
 cdef int read_chunk(Scan* scan) noexcept nogil:
@@ -433,6 +452,8 @@ cdef int read_chunk(Scan* scan) noexcept nogil:
         wanted = scan.chunk_bytes_max
     scan.chunk_position = scan.position
     scan.chunk_bytes = 0
+    if chunk_from_copy(scan, wanted):
+        return 0
     while scan.chunk_bytes < wanted:
         pread = files.pread_now if scan.must_not_wait else files.pread
         got = pread(

@@ -40,6 +40,8 @@ cdef struct FileSlice:
     int64_t position
     int64_t length
     int cold                      # not all of it is in memory: who reads it now may wait
+    uint8_t* room                 # in: COPIED_SLICE_BYTES_MAX for a copy of it; NULL: for none
+    int is_copied                 # all of it is in the room
 
 
 cdef struct Marker:

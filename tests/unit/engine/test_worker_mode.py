@@ -6,13 +6,14 @@ import pytest
 
 from kbroker.engine.worker._worker_mode import ROWS, May, Mode, may_of
 
-# "x": it may. In the order of May: locks, disk, park, gather, unpack, keep deadlines.
+# "x": it may. In the order of May: locks, disk, park, gather, unpack, keep deadlines,
+# use blocks.
 GRID = {
-    Mode.RUN: "x-xx-x",
-    Mode.UNPACKING: "x-xxxx",
-    Mode.ASIDE: "xxx---",
-    Mode.ASIDE_UNPACKING: "xxx-x-",
-    Mode.AT_ONCE: "-----x",
+    Mode.RUN: "x-xx-x-",
+    Mode.UNPACKING: "x-xxxx-",
+    Mode.ASIDE: "xxx----",
+    Mode.ASIDE_UNPACKING: "xxx-x--",
+    Mode.AT_ONCE: "-----xx",
 }
 
 
