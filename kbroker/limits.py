@@ -54,8 +54,8 @@ QUOTA_SAMPLES_MAX: Final = 200
 # Of quota.window.num: each client with a quota has so many numbers. More count as these.
 QUOTA_WINDOWS_MAX: Final = 1_000
 
-# Older records that a network thread copies into an answer, where they are in memory: a batch of
-# 16 KB of values with its header. A longer slice leaves by sendfile, which costs less then.
+# Older records that a network thread copies into an answer when it looks for them: a batch of 16 KB
+# of values with its header. A longer slice is copied when it is sent, or leaves by sendfile.
 COPIED_SLICE_BYTES_MAX: Final = 18 << 10
 
 # --- Request handlers -----------------------------------------------------------------------------

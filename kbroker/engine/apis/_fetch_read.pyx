@@ -120,8 +120,9 @@ cdef void _find_aborted(
 
 
 cdef inline uint8_t* _room(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # Flexible versions have tags after the records, so that the records are copied in any case.
     cdef Block* block = NULL
-    if worker.may & MAY_USE_BLOCKS:
+    if plan.flexible and worker.may & MAY_USE_BLOCKS:
         block = block_next(plan.request.processor)
     return block.data if block != NULL else NULL
 

@@ -198,10 +198,30 @@ cdef int16_t scan_for(
     return NO_ERROR
 
 
-cdef int16_t measure(Found* found) noexcept nogil:
+cdef void begin_scan(Scan* scan, const Found* found, const FileSlice* out) noexcept nogil:
+    if out.is_copied and out.position == found.position:
+        scan_begin_in_copy(scan, out, found.limit)
+    else:
+        scan_begin(scan, found.segment.fd, found.position, found.limit)
+
+
+cdef void copy_to_room(const Found* found, int64_t length, FileSlice* out) noexcept nogil:
+    # From an exact position, if that is in memory. Bytes that were copied before are not read again.
+    cdef int64_t here = out.length if out.is_copied and out.position == found.position else 0
+    out.is_copied = 0
+    if not found.is_old or out.room == NULL or not 0 < length <= COPIED_SLICE_BYTES_MAX:
+        return
+    out.fd = found.segment.fd
+    out.position = found.position
+    out.length = length
+    out.is_copied = here >= length or files.pread_now(
+        out.fd, out.room + here, <size_t>(length - here), out.position + here) == length - here
+
+
+cdef int16_t measure(Found* found, const FileSlice* out) noexcept nogil:
     # The size of the batch at an exact position.
     cdef Scan scan
-    scan_begin(&scan, found.segment.fd, found.position, found.limit)
+    begin_scan(&scan, found, out)
     scan.chunk_bytes_max = HEADER_BYTES
     scan.must_not_wait = found.patience < WAITS_FOR_DISK
     if scan_next(&scan) != 1:
@@ -218,12 +238,14 @@ cdef inline int may_be_empty(const Found* found) noexcept nogil:
     return found.size_bytes == HEADER_BYTES
 
 
-cdef int pass_empty_here(Found* found, int32_t* passed, int16_t* error) noexcept nogil:
+cdef int pass_empty_here(
+    Found* found, const FileSlice* out, int32_t* passed, int16_t* error
+) noexcept nogil:
     # 1: `found` is the first batch with records, or enough were passed. 0: there is none in this
     # segment; `found` is its last batch, or has no next offset.
     cdef Scan scan
     cdef int status
-    scan_begin(&scan, found.segment.fd, found.position, found.limit)
+    begin_scan(&scan, found, out)
     scan.must_not_wait = found.patience < WAITS_FOR_DISK
     status = scan_next(&scan)
     while status == 1:
@@ -241,7 +263,7 @@ cdef int pass_empty_here(Found* found, int32_t* passed, int16_t* error) noexcept
 
 
 cdef int16_t pass_empty(
-    Log* log, Found* found, int64_t offset, const Bound* bound
+    Log* log, Found* found, int64_t offset, const Bound* bound, FileSlice* out
 ) noexcept nogil:
     # From an exact position to the first batch with records, in a later segment too. Without one
     # below the bound to the last batch: it brings the client to the bound.
@@ -249,7 +271,8 @@ cdef int16_t pass_empty(
     cdef int32_t passed = 0
     cdef int16_t error = NO_ERROR
     last.segment = NULL
-    while not pass_empty_here(found, &passed, &error) and error == NO_ERROR:
+    while not pass_empty_here(found, out, &passed, &error) and error == NO_ERROR:
+        out.is_copied = 0         # it goes on in another segment
         if found.next_offset >= 0:
             if last.segment != NULL:
                 segment_drop_reference(last.segment)
@@ -282,7 +305,7 @@ cdef int16_t cut(
         length = max_bytes if max_bytes > 0 else 0
         # This one's size matters only if some batch here is larger than the bytes that may be sent.
         if found.size_bytes == 0 and largest_of(found.segment) > max_bytes:
-            error = measure(found)
+            error = measure(found, out)
         if error == NO_ERROR and found.size_bytes > max_bytes:
             length = found.size_bytes if whole_first else 0
     if error != NO_ERROR or length <= 0:
@@ -290,11 +313,9 @@ cdef int16_t cut(
         return error
     out.segment = found.segment
     out.fd = found.segment.fd
+    copy_to_room(found, length, out)
     out.position = found.position
     out.length = length
-    if found.is_old and out.room != NULL and length <= COPIED_SLICE_BYTES_MAX:
-        out.is_copied = files.pread_now(
-            out.fd, out.room, <size_t>length, out.position) == length
     return NO_ERROR
 
 
@@ -369,14 +390,16 @@ cdef int16_t slice_here(
     int whole_first, FileSlice* out
 ) noexcept nogil:
     cdef int16_t error = scan_for(log, found, offset[0], bound)
+    out.is_copied = 0
     if error != NO_ERROR:
         if found.segment != NULL:
             segment_drop_reference(found.segment)
         return error
     if found.segment == NULL:
         return NO_ERROR
+    copy_to_room(found, min(found.limit - found.position, max_bytes), out)
     if found.passes_empty and may_be_empty(found):
-        error = pass_empty(log, found, offset[0], bound)
+        error = pass_empty(log, found, offset[0], bound, out)
         if error != NO_ERROR and found.segment != NULL:
             segment_drop_reference(found.segment)
         if error != NO_ERROR or found.segment == NULL:
@@ -408,6 +431,7 @@ cdef int16_t log_slice(
         found.position = found.limit     # what is left of the segment is no whole batch
         error = slice_here(log, found, &offset, bound, max_bytes, whole_first, out)
     if error != NO_ERROR or out.segment == NULL:
+        slice_release(out)        # a copy may be there, and no slice
         return error
     if found.is_old:
         if not out.is_copied:

@@ -57,6 +57,16 @@ def test_a_reader_in_order_sees_each_batch_once(rig: Rig) -> None:
     assert offsets == list(range(BATCHES))
 
 
+def test_nothing_is_given_where_no_batch_fits(rig: Rig) -> None:
+    """Of the partitions after the first one."""
+    topic = filled(rig, partitions=2)
+    client = rig.client()
+    for _ in range(3):
+        answer = fetch(client, 12, [Ask(topic, 0), Ask(topic, 1, max_bytes=100)])
+        assert answer.partitions[topic.name, 1].records == b""
+        assert answer.partitions[topic.name, 1].error == 0
+
+
 def deaf_reader(rig: Rig, topic: Topic) -> Client:
     """It has asked for as much as the blocks of a Processor hold, and reads nothing."""
     deaf = rig.client(receive_bytes=4096)
