@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -117,6 +118,23 @@ def test_a_page_that_takes_too_long_is_given_up_and_its_wait_counts(held: Held) 
     for each in (job, waits):
         with pytest.raises(Ended):
             each.future.result(TIMEOUT_S)
+
+
+def test_no_garbage_is_collected_while_a_page_is_made(held: Held) -> None:
+    """Of either thread: a collection holds the GIL for as long as a page has objects."""
+    assert gc.isenabled()
+    second = Worker("kbroker-console-records", held.clock, lambda: None, lambda: None)
+    first = held.hold()
+    assert not gc.isenabled()
+    assert second.submit(lambda job: gc.isenabled(), 1_000).future.result(TIMEOUT_S) is False
+    assert not gc.isenabled()
+    held.go.set()
+    assert first.future.result(TIMEOUT_S) == "made"
+    second.stop()
+    assert second.thread is None or second.thread.await_end()
+    held.worker.stop()
+    assert held.worker.thread is not None and held.worker.thread.await_end()
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt()])
