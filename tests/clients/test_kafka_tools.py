@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from kbroker.testing import Broker
 from tests.clients.agents.tools import Tools
+from tests.clients.conftest import Server
 from tests.support.reading import records
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
@@ -328,10 +329,11 @@ def test_a_producer_without_a_topic(producers: Pair) -> None:
     assert producers.both().status == 1
 
 
-@pytest.fixture
-def consumers(tools: Tools, bootstrap: str) -> Pair:
+@pytest.fixture(scope="module")
+def consumers(tools: Tools, server: Server) -> Pair:
     """Their topics have the same records: with a key, headers and none, nulls, and no records of an
     aborted transaction."""
+    bootstrap = server.bootstrap
     pair = Pair(tools, bootstrap, "consumer.ConsoleConsumer", "kafka-console-consumer")
     for name in pair.names():
         client = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
