@@ -202,7 +202,7 @@ def test_a_target_that_cannot_be_a_directory(broker: Serving, tmp_path: Path) ->
     saved = broker.opened(tmp_path / "backup")
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "x", Path("/proc/none")):
-        with pytest.raises(DataDirectoryError, match="be a directory: .* -> name an empty"):
+        with pytest.raises(DataDirectoryError, match=r"be a directory: .* -> name an empty"):
             restored(place, [saved])
 
 
