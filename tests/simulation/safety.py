@@ -384,12 +384,10 @@ class Safety:
         self._has_deleted(partition, view)
 
     def _begins_at(self, partition: Partition, view: View, start: int, was_empty: bool) -> None:
-        """Its log begins there now. A follower's that was empty may take a batch whole that begins
-        before it, also of a leader that has forgotten a deletion, as in Apache Kafka."""
-        before, view.log_start = view.log_start, start
-        detail = f"at broker {view.node_id}: from {before} to {start}"
-        if start < before and (view.leads or not was_empty):
+        detail = f"at broker {view.node_id}: from {view.log_start} to {start}"
+        if start < view.log_start and (view.leads or not was_empty):  # else by a whole batch
             self.fail("a log's start does not go back", detail, partition)
+        view.log_start = start
         if start > len(partition.committed):
             self.fail("only committed records are deleted", detail, partition)
         view.contents.begins_at(start)
