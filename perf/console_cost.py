@@ -4,8 +4,8 @@
     python -m perf.console_cost --parts memory,pages --rounds 6 --json FILE
     python -m perf.console_cost --topics 500 --gigabytes 0.2 --rounds 2 --block-s 2   # a small run
 
-- memory: a broker alone is started without the console and with it, in turn. Counted is the memory that is
-  resident without a visitor, and what one visitor adds who opens every page, and then searches.
+- memory: a broker alone is started without the console and with it, in turn. Counted is the memory
+  that it holds without a visitor, and what one visitor adds who opens every page, and searches.
   Its metrics have been asked for once before: what the admin port imports is not the console's.
 - pages: two brokers with ZooKeeper, one of which has `--topics` topics and a compacted topic, for
   which `--gigabytes` were written and cleaned. Counted is the time of the page of all topics, and

@@ -8,8 +8,9 @@ waits for a broker for `CONSOLE_CLIENT_TIMEOUT_MS` at most. What a job raises is
 never the thread's. Neither the control loop nor the thread of scrapes makes pages, so neither
 waits for one.
 
-While a page is made no garbage is collected: a page of 10,000 topics has 100,000 objects, and a
-collection looks at all of them with the GIL, for 30 ms. They are freed with the page.
+While a page is made no garbage is collected, for ten seconds at the most: a page of 10,000 topics
+has 100,000 objects, and a collection looks at all of them with the GIL, for 30 ms. They are freed
+with the page.
 
 `submit` and `stop` on the control loop. Locks, leaves: a condition around the queue; one around the
 number of pages that are being made.
@@ -30,6 +31,10 @@ from kbroker.console.asked import Ended
 from kbroker.limits import CONSOLE_JOBS_MAX
 from kbroker.own_thread import OwnThread
 
+# Without a collection, however many pages follow each other.
+PAUSE_MS_MAX: Final = 10_000
+_YOUNG: Final = 1  # the generation that all objects of the pause are in
+
 
 class Busy(Exception):
     """As many jobs wait as may, or the broker stops."""
@@ -42,21 +47,34 @@ class _Collecting:
         self._lock: Final = threading.Lock()
         self._pages = 0
         self._was_on = False
+        self._since_ns = 0  # of the pause
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self, clock: Clock) -> Iterator[None]:
         with self._lock:
             if self._pages == 0:
                 self._was_on = gc.isenabled()
+                self._since_ns = clock.monotonic_ns()
                 gc.disable()
             self._pages += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._pages -= 1
-                if self._pages == 0 and self._was_on:
+            if self._ends(clock.monotonic_ns()):
+                gc.collect(_YOUNG)
+
+    def _ends(self, now_ns: int) -> bool:
+        """A page is made. Whether to collect now: both threads may always be in a page."""
+        with self._lock:
+            self._pages -= 1
+            if self._pages == 0:
+                if self._was_on:
                     gc.enable()
+                return False
+            is_long = now_ns - self._since_ns >= PAUSE_MS_MAX * NS_PER_MS
+            if is_long:
+                self._since_ns = now_ns
+            return is_long and self._was_on
 
 
 _COLLECTING: Final = _Collecting()
@@ -100,7 +118,7 @@ class Job:
             return
         try:
             self.pause()
-            with _COLLECTING.paused():
+            with _COLLECTING.paused(self._clock):
                 made = self._work(self)
             self.future.set_result(made)
         except BaseException as error:

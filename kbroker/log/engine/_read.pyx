@@ -40,9 +40,8 @@ from kbroker.log.engine._next_place cimport Place, find_next_place
 from kbroker.log.engine._records cimport HEADER_BYTES
 from kbroker.log.engine._segment cimport (
     SCAN_CHUNK_BYTES, Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_begin_in_copy,
-    scan_from_index,
-    scan_next, scan_to_offset, segment_add_reference, segment_drop_reference, segment_scan_start,
-    segment_scan_start_now, slice_release)
+    scan_from_index, scan_next, scan_to_offset, segment_add_reference, segment_drop_reference,
+    segment_scan_start, segment_scan_start_now, slice_release)
 from kbroker.log.engine._storage cimport (
     HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look, lock_to_look_if,
     log_end_locked, log_find_segment, log_has_segment, recent_find, unlock_log)
@@ -206,7 +205,7 @@ cdef void begin_scan(Scan* scan, const Found* found, const FileSlice* out) noexc
 
 
 cdef void copy_to_room(const Found* found, int64_t length, FileSlice* out) noexcept nogil:
-    # From an exact position, if that is in memory. Bytes that were copied before are not read again.
+    # From an exact position, if that is in memory. Bytes that are there already are not read again.
     cdef int64_t here = out.length if out.is_copied and out.position == found.position else 0
     out.is_copied = 0
     if not found.is_old or out.room == NULL or not 0 < length <= COPIED_SLICE_BYTES_MAX:

@@ -12,7 +12,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.console.asked import Ended
-from kbroker.console.worker import Busy, Job, Worker
+from kbroker.console.worker import PAUSE_MS_MAX, Busy, Job, Worker
 from kbroker.limits import CONSOLE_JOBS_MAX
 
 TIMEOUT_S = 20
@@ -135,6 +135,27 @@ def test_no_garbage_is_collected_while_a_page_is_made(held: Held) -> None:
     held.worker.stop()
     assert held.worker.thread is not None and held.worker.thread.await_end()
     assert gc.isenabled()
+
+
+def test_garbage_is_collected_though_pages_follow_each_other(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "collect", collected.append)
+    second = Worker("kbroker-console-records", held.clock, lambda: None, lambda: None)
+
+    def beside(ms: int) -> None:
+        held.clock.advance(ms=ms)
+        second.submit(lambda job: None, 1_000).future.result(TIMEOUT_S)
+
+    held.hold()
+    beside(PAUSE_MS_MAX - 1)
+    assert collected == []
+    beside(1)
+    beside(PAUSE_MS_MAX - 1)
+    assert collected == [1]
+    second.stop()
+    assert second.thread is not None and second.thread.await_end()
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt()])
