@@ -394,14 +394,29 @@ class PartitionLog(_log.LocalLog):
         the batches since an older one are read before. Producers that have no batch in the log any
         more are in the newest alone.
         """
-        offset, entries = producer_snapshots.load_newest(self.path, end_offset, sizes)
+        offset, entries = self._newest_snapshot(end_offset, sizes)
         known_from = self._transactions_known_from(offset, entries)
         ended: list[EndedTransaction] = []
         if known_from < offset:
-            older = producer_snapshots.load_newest(self.path, end_offset, at_most=known_from)
+            older = self._newest_snapshot(end_offset, at_most=known_from)
             self._restore_producers(*older)
             ended = [each for each in self.forget_producers() if each.marker_offset < offset]
         self._restore_producers(offset, entries, ended)
+
+    def _newest_snapshot(
+        self,
+        end_offset: int,
+        sizes: Mapping[str, int] | None = None,
+        *,
+        at_most: int | None = None,
+    ) -> tuple[int, list[ProducerEntry]]:
+        """None where batches after it are deleted: a producer that has sent them would be out of
+        order for ever, and one that is not known may begin anywhere. Apache Kafka removes such
+        snapshots (ProducerStateManager)."""
+        offset, entries = producer_snapshots.load_newest(
+            self.path, end_offset, sizes, at_most=at_most
+        )
+        return (offset, entries) if self._begins_before(offset) else (-1, [])
 
     def _transactions_known_from(self, offset: int, entries: Iterable[ProducerEntry]) -> int:
         """Up to the snapshot's offset, or below it, from where on each transaction has to be known

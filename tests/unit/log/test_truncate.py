@@ -167,6 +167,34 @@ def test_an_empty_log_knows_no_producer_of_before(open_log: OpenLog) -> None:
     assert open_log(clean=True).producer_entries()[1] == []
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_an_old_snapshot_says_of_producers_does_not_come_back(
+    open_log: OpenLog, restarted: bool
+) -> None:
+    """Batches after it are deleted: what it says is older than what producers have sent, and they
+    would be out of order for ever. Apache Kafka removes such a snapshot, too."""
+    log = open_log(segment_bytes=100)
+
+    def append(*sequences: int) -> None:
+        for sequence in sequences:
+            log.append(build_batch(producer_id=7, producer_epoch=0, base_sequence=sequence))
+
+    append(0, 1)
+    log.write_snapshot()
+    append(2, 3)
+    log.set_leadership(1, True, 1, 1)
+    append(4)
+    log.delete_records(4)
+    log.trim()  # with a snapshot as of 5
+    log.truncate_to(4)
+    if restarted:
+        log.close()
+        log = open_log(clean=True)
+    assert (log.log_start_offset, log.log_end_offset) == (4, 4)
+    append(4)
+    assert log.log_end_offset == 5
+
+
 def test_a_start_is_promised_less_before_a_file_is_touched(open_log: OpenLog) -> None:
     """Of a cut that is half on the disk, a start would trust what it does not read."""
     points: list[tuple[int, int]] = []
