@@ -6,8 +6,9 @@ and asks for the batch again. Its place is known once the batches of the slice h
 header by header. So the next read asks no index, which a Processor may not do, and a fetch needs
 no handler (`engine/_at_once`).
 
-Where the slice was copied its headers are in memory. Otherwise each is a read of its own, and a
-slice of many batches, or a long one, is not looked through: its next read asks the index.
+Where the slice was copied its headers are in memory. Otherwise each is a read of its own, and of
+small batches a read brings several. A long slice is not looked through: its next read asks the
+index.
 
 Any thread, without the lock, no GIL. Nothing here waits for the disk unless the reader may.
 """
@@ -16,13 +17,14 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kbroker.log.engine._records cimport (
     AT_LENGTH, HEADER_BYTES, LOG_OVERHEAD_BYTES, Header, header_plausible, header_read)
-from kbroker.log.engine._segment cimport Scan, scan_advance, scan_begin, scan_next
+from kbroker.log.engine._segment cimport (
+    SCAN_CHUNK_BYTES, Scan, scan_advance, scan_begin, scan_next)
 from kbroker.log.engine._types cimport WAITS_FOR_DISK
 from kbroker.protocol._cursor cimport get_i32
 
 cdef enum:
     LOOKED_THROUGH_BYTES = 64 << 10  # of a slice; then waking a handler costs little beside it
-    HEADERS_MAX = 8                  # more reads than these cost as much as waking a handler
+    HEADERS_MAX = 8                  # to be read one by one; after them by the chunk
 
 
 cdef int next_in_copy(const FileSlice* slice, Place* place) noexcept nogil:
@@ -66,13 +68,13 @@ cdef int find_next_place(
     if place.offset >= 0:
         scan.position = place.position
     while scan.position < end:
-        if headers == HEADERS_MAX or scan_next(&scan) != 1:
+        if scan_next(&scan) != 1:
             return 0
         headers += 1
         if scan.header.size_bytes > end - scan.position:
             break
-        if scan.header.size_bytes * HEADERS_MAX < end - scan.position:
-            return 0
+        if headers == HEADERS_MAX or scan.header.size_bytes * HEADERS_MAX < end - scan.position:
+            scan.chunk_bytes_max = SCAN_CHUNK_BYTES
         place.offset = scan.header.base_offset + scan.header.last_offset_delta + 1
         scan_advance(&scan)
     place.position = scan.position

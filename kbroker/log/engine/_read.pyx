@@ -370,18 +370,19 @@ cdef inline int find_next(
     return find_next_place(out, found.limit, found.patience, next_place)
 
 
-cdef void note_place(
-    Log* log, const Found* found, int64_t offset, const FileSlice* out, const Place* next_place
+cdef void note_places(
+    Log* log, const Found* found, int64_t offset, const FileSlice* out, int known,
+    const Place* next_place
 ) noexcept nogil:
-    # Where the same reader goes on, or the next reader of the same offset finds it. In a segment
-    # that was cut meanwhile another batch lies there.
+    # Where the next reader of the same offset finds it, and where the same reader goes on. In a
+    # segment that was cut meanwhile another batch lies there.
     if not log_has_segment(log, out.segment):
         return
+    if not known:
+        handed_out_note(log, offset, out.segment.base_offset, out.position, found.size_bytes)
     if next_place != NULL:
         handed_out_note(
             log, next_place.offset, out.segment.base_offset, next_place.position, 0)
-    else:
-        handed_out_note(log, offset, out.segment.base_offset, out.position, found.size_bytes)
 
 
 cdef int16_t slice_here(
@@ -439,7 +440,7 @@ cdef int16_t log_slice(
     known = known or found.size_bytes == 0
     if (goes_on or not known or not was_seen) and lock_to_look_if(log, found.patience):
         if goes_on or not known:
-            note_place(log, found, offset, out, &next_place if goes_on else NULL)
+            note_places(log, found, offset, out, known, &next_place if goes_on else NULL)
             log.file_scans += 1
         if not was_seen:
             note_seen(log, found, out)

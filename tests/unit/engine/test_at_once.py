@@ -47,9 +47,10 @@ def test_records_in_memory_need_no_handler(rig: Rig) -> None:
     assert statistics["fetch_bytes"] == len(BATCH) * statistics["fetch_partitions"]
 
 
-def read_in_order(rig: Rig, client: Client, topic: Topic, max_bytes: int) -> Iterator[bool]:
+def read_in_order(
+    rig: Rig, client: Client, topic: Topic, max_bytes: int, offset: int = 0
+) -> Iterator[bool]:
     """Of each fetch of the older part of a log, whether a Processor served it."""
-    offset = 0
     while offset < OLD_BATCHES:
         before = runs(rig)
         records = fetch(client, 12, [Ask(topic, offset=offset, max_bytes=max_bytes)]).only.records
@@ -70,6 +71,23 @@ def test_a_reader_of_older_records_in_order_needs_no_handler(rig: Rig, size: int
         return list(read_in_order(rig, client, topic, 16_384))
 
     eventually(lambda: all(served()), "all of them by its Processor")
+
+
+@pytest.mark.parametrize("size", [500, 3_000])
+def test_a_reader_that_begins_within_a_segment_needs_one_handler(rig: Rig, size: int) -> None:
+    """Which looks for the first place in the index, and notes it and the next one."""
+    topic = rig.create("t")
+    for _ in range(BATCHES):
+        topic.logs[0].append(build_batch([b"x" * size]))
+    client = rig.client()
+    first = iter(range(3, OLD_BATCHES // 2))  # another one each time: those are not known yet
+
+    def served() -> list[bool]:
+        offset = next(first)
+        _, *others = read_in_order(rig, client, topic, 16 * size, offset)
+        return [*others, *read_in_order(rig, client, topic, 16 * size, offset)]
+
+    eventually(lambda: all(served()), "the others, and all of the next reader, by a Processor")
 
 
 def test_many_partitions_are_a_handlers(rig: Rig) -> None:

@@ -105,16 +105,6 @@ def test_tail_readers_look_into_no_file(log: LedLog) -> None:
     assert log.statistics()["file_scans"] == before
 
 
-def test_a_position_that_was_found_is_remembered(open_log: OpenLog) -> None:
-    log = open_log(index_interval_bytes=1_000)
-    batches = filled(log, 400)
-    wanted = batches[7][0]
-    log.read(wanted, 10_000)
-    scans = log.statistics()["file_scans"]
-    log.read(wanted, 10_000)
-    assert log.statistics()["file_scans"] == scans
-
-
 def test_batches_larger_than_the_fetch_are_followed_without_an_index_scan(
     open_log: OpenLog,
 ) -> None:
