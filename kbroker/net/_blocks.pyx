@@ -32,7 +32,7 @@ cdef Block* block_new(Processor* processor) noexcept nogil:
 cdef Block* block_take(Processor* processor) noexcept nogil:
     cdef Block* block = processor.free_blocks
     processor.free_blocks = block.next
-    block.next = NULL
+    block.next = block            # lent
     processor.blocks_lent += 1
     return block
 
@@ -41,7 +41,7 @@ cdef void block_give(void* given) noexcept nogil:
     cdef Block* block = <Block*>given
     cdef Processor* processor = block.processor
     processor.blocks_lent -= 1
-    require(processor.blocks_lent >= 0 and block.next == NULL, "blocks: each is given back once",
+    require(processor.blocks_lent >= 0 and block.next == block, "blocks: each is given back once",
             processor.blocks_lent, 0)
     block.next = processor.free_blocks
     processor.free_blocks = block
@@ -49,6 +49,8 @@ cdef void block_give(void* given) noexcept nogil:
 
 cdef void blocks_free(Processor* processor) noexcept nogil:
     cdef Block* block
+    require(processor.blocks_lent == 0, "blocks: an answer is gone before its Processor",
+            processor.blocks_lent, 0)
     while processor.free_blocks != NULL:
         block = processor.free_blocks
         processor.free_blocks = block.next

@@ -17,6 +17,7 @@ from kbroker.core._error_codes cimport (
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_LEADER_EPOCH,
 )
+from kbroker.core._require cimport require_same
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.engine.apis._fetch_plan cimport FetchPlan, FetchTarget
 from kbroker.engine.waiting._parked cimport note_advanced
@@ -156,6 +157,7 @@ cdef void _read_target(
             plan.isolation, plan.read_from, plan.patience, &target.slice, &offsets)
         if target.slice.is_copied:
             target.block = block_take(plan.request.processor)
+            require_same(target.block.data, target.slice.room, "blocks: another was written into")
         if (target.error == NO_ERROR and plan.isolation == TO_LAST_STABLE
                 and target.slice.length > 0):
             _find_aborted(worker, plan, target, offsets.last_stable)
