@@ -364,7 +364,7 @@ cdef object _read_array(Step* step, Reader reader):
         while left > 0:
             items.append(_read_record(<Plan>step.inner, reader))
             left -= 1
-            if left % RECORDS_AT_ONCE == 0:
+            if left and left % RECORDS_AT_ONCE == 0:
                 with nogil:
                     pass
     else:
