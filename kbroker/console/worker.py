@@ -8,9 +8,9 @@ waits for a broker for `CONSOLE_CLIENT_TIMEOUT_MS` at most. What a job raises is
 never the thread's. Neither the control loop nor the thread of scrapes makes pages, so neither
 waits for one.
 
-While a page is made no garbage is collected, for ten seconds at the most: a page of 10,000 topics
-has 100,000 objects, and a collection looks at all of them with the GIL, for 30 ms. They are freed
-with the page.
+While a page is made garbage is collected seldom: a page of 10,000 topics has 100,000 objects, which
+are freed with it, and each collection would look at all of them with the GIL, for 30 ms. A page
+that ends by an error lets go of them as well: the error's traceback keeps no variables.
 
 `submit` and `stop` on the control loop. Locks, leaves: a condition around the queue; one around the
 number of pages that are being made.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -31,9 +32,8 @@ from kbroker.console.asked import Ended
 from kbroker.limits import CONSOLE_JOBS_MAX
 from kbroker.own_thread import OwnThread
 
-# Without a collection, however many pages follow each other.
-PAUSE_MS_MAX: Final = 10_000
-_YOUNG: Final = 1  # the generation that all objects of the pause are in
+# More than there were before, until garbage is collected while pages are made.
+OBJECTS_MAX: Final = 300_000
 
 
 class Busy(Exception):
@@ -46,35 +46,22 @@ class _Collecting:
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
         self._pages = 0
-        self._was_on = False
-        self._since_ns = 0  # of the pause
+        self._usual = (0, 0, 0)
 
     @contextmanager
-    def paused(self, clock: Clock) -> Iterator[None]:
+    def seldom(self) -> Iterator[None]:
         with self._lock:
             if self._pages == 0:
-                self._was_on = gc.isenabled()
-                self._since_ns = clock.monotonic_ns()
-                gc.disable()
+                self._usual = gc.get_threshold()
+                gc.set_threshold(OBJECTS_MAX, *self._usual[1:])
             self._pages += 1
         try:
             yield
         finally:
-            if self._ends(clock.monotonic_ns()):
-                gc.collect(_YOUNG)
-
-    def _ends(self, now_ns: int) -> bool:
-        """A page is made. Whether to collect now: both threads may always be in a page."""
-        with self._lock:
-            self._pages -= 1
-            if self._pages == 0:
-                if self._was_on:
-                    gc.enable()
-                return False
-            is_long = now_ns - self._since_ns >= PAUSE_MS_MAX * NS_PER_MS
-            if is_long:
-                self._since_ns = now_ns
-            return is_long and self._was_on
+            with self._lock:
+                self._pages -= 1
+                if self._pages == 0:
+                    gc.set_threshold(*self._usual)
 
 
 _COLLECTING: Final = _Collecting()
@@ -118,10 +105,12 @@ class Job:
             return
         try:
             self.pause()
-            with _COLLECTING.paused(self._clock):
+            with _COLLECTING.seldom():
                 made = self._work(self)
             self.future.set_result(made)
         except BaseException as error:
+            # Its frames have the job, the job has the error: only a collection would free them.
+            traceback.clear_frames(error.__traceback__)
             self.future.set_exception(error)
 
 
@@ -194,6 +183,7 @@ class Worker:
         while (job := self._next()) is not None:
             job.run()
             self._tidy()
+            job = None  # while there is no other, nothing keeps its answer
         self._end()
 
     def _next(self) -> Job | None:

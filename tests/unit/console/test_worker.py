@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -12,7 +13,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.console.asked import Ended
-from kbroker.console.worker import PAUSE_MS_MAX, Busy, Job, Worker
+from kbroker.console.worker import OBJECTS_MAX, Busy, Job, Worker
 from kbroker.limits import CONSOLE_JOBS_MAX
 
 TIMEOUT_S = 20
@@ -120,42 +121,48 @@ def test_a_page_that_takes_too_long_is_given_up_and_its_wait_counts(held: Held) 
             each.future.result(TIMEOUT_S)
 
 
-def test_no_garbage_is_collected_while_a_page_is_made(held: Held) -> None:
+def test_garbage_is_collected_seldom_while_pages_are_made(held: Held) -> None:
     """Of either thread: a collection holds the GIL for as long as a page has objects."""
-    assert gc.isenabled()
+    usual = gc.get_threshold()
+    assert 0 < usual[0] < OBJECTS_MAX
     second = Worker("kbroker-console-records", held.clock, lambda: None, lambda: None)
     first = held.hold()
-    assert not gc.isenabled()
-    assert second.submit(lambda job: gc.isenabled(), 1_000).future.result(TIMEOUT_S) is False
-    assert not gc.isenabled()
+    assert gc.get_threshold() == (OBJECTS_MAX, *usual[1:])
+    during = second.submit(lambda job: gc.get_threshold(), 1_000).future.result(TIMEOUT_S)
+    assert during == gc.get_threshold() == (OBJECTS_MAX, *usual[1:])
     held.go.set()
     assert first.future.result(TIMEOUT_S) == "made"
     second.stop()
     assert second.thread is None or second.thread.await_end()
     held.worker.stop()
     assert held.worker.thread is not None and held.worker.thread.await_end()
-    assert gc.isenabled()
+    assert gc.get_threshold() == usual
 
 
-def test_garbage_is_collected_though_pages_follow_each_other(
-    held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    collected: list[int] = []
-    monkeypatch.setattr(gc, "collect", collected.append)
-    second = Worker("kbroker-console-records", held.clock, lambda: None, lambda: None)
+class Rows:
+    """Of a page; a list cannot be referred to weakly."""
 
-    def beside(ms: int) -> None:
-        held.clock.advance(ms=ms)
-        second.submit(lambda job: None, 1_000).future.result(TIMEOUT_S)
 
-    held.hold()
-    beside(PAUSE_MS_MAX - 1)
-    assert collected == []
-    beside(1)
-    beside(PAUSE_MS_MAX - 1)
-    assert collected == [1]
-    second.stop()
-    assert second.thread is not None and second.thread.await_end()
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_rows_of_a_page_are_freed_with_it(held: Held, fails: bool) -> None:
+    rows: list[weakref.ref[Rows]] = []
+
+    def work(job: Job) -> Any:
+        made = Rows()
+        rows.append(weakref.ref(made))
+        if fails:
+            raise ValueError("x")
+        return made
+
+    gc.disable()
+    try:
+        future = held.worker.submit(work, 1_000).future
+        assert isinstance(future.exception(TIMEOUT_S), ValueError) == fails
+        del future
+        held.worker.submit(lambda job: None, 1_000).future.result(TIMEOUT_S)
+        assert rows[0]() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt()])
