@@ -17,6 +17,7 @@ _FORWARDED_FOR: Final = b"x-forwarded-for"
 _FORWARDED: Final = b"forwarded"
 _PREFIX_BITS: Final = 64
 _SITE_BITS: Final = 48
+_LOOPBACK: Final = "127.0.0.0/8"
 
 Address = IPv4Address | IPv6Address
 
@@ -34,8 +35,10 @@ def network_of(peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def site_of(network: str) -> str:
-    """What one visitor may have many networks of: of IPv6 its first 48 bits. Of IPv4, and of other
-    texts, the network itself."""
+    """What one visitor may have many networks of: of IPv6 its first 48 bits, and all addresses of
+    this machine itself. Of other IPv4, and of other texts, the network."""
+    if network.startswith("127."):
+        return _LOOPBACK
     try:
         return str(IPv6Network(network).supernet(new_prefix=_SITE_BITS))
     except ValueError:

@@ -127,6 +127,8 @@ def test_many_networks_of_one_site_have_a_bound_together() -> None:
     waits = [tries.wait_s(f"2001:db8:0:{n:x}::/64") for n in range(2 * CONSOLE_LOGINS_OF_SITE_MAX)]
     assert waits.count(0) == CONSOLE_LOGINS_OF_SITE_MAX
     assert tries.wait_s("2001:db8:1::/64") == 0
+    waits = [tries.wait_s(f"127.0.0.{n}", is_local=True) for n in range(1, 200)]
+    assert waits.count(0) == CONSOLE_LOGINS_OF_SITE_MAX
 
 
 def test_networks_that_are_remembered_have_a_bound() -> None:
