@@ -30,6 +30,7 @@ QUORUM: Final = (
     "controller.quorum.bootstrap.servers",
 )
 _ROLES, _VOTERS, _SERVERS = QUORUM
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 PROVIDERS: Final = "config.providers"
 _JAVA: Final = "Java classes do not run here"
 
@@ -103,13 +104,28 @@ def check_quorum(config: BrokerConfig) -> None:
         raise _of_several(config, _VOTERS)
     if len(servers) > 1 or (servers and roles and "controller" not in roles):
         raise _of_several(config, _SERVERS)
+    if servers and not voters and not _may_be_here(config, servers[0]):
+        raise _of_several(config, _SERVERS)
+
+
+def _may_be_here(config: BrokerConfig, server: str) -> bool:
+    """Whether the one member of a quorum that is named is this node, as far as its addresses say.
+    A new member of a quorum has to know no more than one of the others."""
+    addresses = config["advertised.listeners"] or config["listeners"] or ()
+    hosts = {host for each in addresses if (host := _host(each.partition("://")[2]))}
+    return not hosts or _host(server) in hosts | _LOOPBACK
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
 
 
 def _of_several(config: BrokerConfig, key: str) -> ConfigError:
     return ConfigError(
         f"{key}={','.join(config[key])} ({config.origin(key)}): there is no Raft quorum,"
         " brokers of a cluster have their metadata in ZooKeeper",
-        "set zookeeper.connect on each broker, as deploy/compose.yaml does",
+        "set zookeeper.connect on each broker, as deploy/compose.yaml does; for one broker alone"
+        f" leave out {_ROLES} and controller.quorum.*",
     )
 
 

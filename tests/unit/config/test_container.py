@@ -167,6 +167,13 @@ COMBINED = {  # one of three nodes of Apache Kafka's image, as its documentation
             },
             "controller.quorum.bootstrap.servers",
         ),
+        (
+            {
+                "KAFKA_CONTROLLER_QUORUM_VOTERS": "",
+                "KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": "kafka-1:9093",
+            },
+            "controller.quorum.bootstrap.servers",
+        ),
     ],
 )
 def test_a_node_of_a_raft_quorum_is_refused(
