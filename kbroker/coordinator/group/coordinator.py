@@ -261,6 +261,9 @@ class GroupCoordinator:
             if not make:
                 return NONE
             code, group = self._make_owned(group_id)
+            if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
+                # It ends a transactional producer of Java for good; with this one it tries again.
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not isinstance(group, Group):
             return code or ErrorCode.COORDINATOR_NOT_AVAILABLE
         return group.check_transaction_commit(member_id, instance_id, generation)

@@ -89,7 +89,9 @@ def test_there_are_not_more_groups_than_the_bound(
             joined = world.join(group_id="other").got
             assert (joined.code, joined.member_id) == (full, "")
             assert world.coordinator.check_commit("other", "", None, -1, 9) is full
-            assert world.coordinator.check_transaction_commit("other", "", None, -1) is full
+            # Of a code that it does not know a transactional producer dies.
+            again = world.coordinator.check_transaction_commit("other", "", None, -1)
+            assert again is ErrorCode.COORDINATOR_NOT_AVAILABLE
             world.pass_ms(60_000)
     lines = [each.getMessage() for each in caplog.records if "was refused" in each.getMessage()]
     first = "group other was refused: there are 1 groups, as many as a broker may coordinate -> "
