@@ -168,9 +168,7 @@ def test_an_empty_log_knows_no_producer_of_before(open_log: OpenLog) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_producers_of_an_old_snapshot_do_not_come_back(
-    open_log: OpenLog, restarted: bool
-) -> None:
+def test_producers_of_an_old_snapshot_do_not_come_back(open_log: OpenLog, restarted: bool) -> None:
     """Batches after it are deleted. By its sequences, which are older, the next batch of a producer
     would be out of order for ever. Apache Kafka removes such a snapshot, too."""
     log = open_log(segment_bytes=100)
