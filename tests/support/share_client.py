@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
 from kbroker.errors import ErrorCode
@@ -17,6 +17,13 @@ from tests.unit.net.harness import eventually
 Acknowledged = tuple[int, int, Sequence[int]]  # first offset, last offset, types
 ANSWER_TIMEOUT_S = 30
 CLIENT_ID = "share"
+
+
+# Apache Kafka names the leader of a new partition before that broker leads it.
+_NOT_LED_YET: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
 
 
 class ShareClient:
@@ -130,10 +137,15 @@ class ShareClient:
         records = encode_batch([Record(None, b"v%d" % at, timestamp_ms=1) for at in range(count)])
         data = table.PartitionData(index=partition, records=records)
         topics = [table.TopicData(name=topic, partition_data=[data])]
-        answer = self.ask(
-            ApiKey.PRODUCE, 9, table.Request(acks=-1, timeout_ms=10_000, topic_data=topics)
-        )
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        request = table.Request(acks=-1, timeout_ms=10_000, topic_data=topics)
+
+        def is_appended() -> bool:
+            answer = self.ask(ApiKey.PRODUCE, 9, request)
+            code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+            assert code in (ErrorCode.NONE, *_NOT_LED_YET), code
+            return code is ErrorCode.NONE
+
+        eventually(is_appended, "a leader")
 
     # --- share groups -----------------------------------------------------------------------------
 
