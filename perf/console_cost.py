@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import tempfile
@@ -52,6 +51,7 @@ from perf.log.cleaning import clean_from_now_on, until_cleaned
 from perf.machine import machine_line, version_line
 from perf.process import Watch, proportional_bytes, settled_memory
 from perf.spec import Partition, Run, Stream
+from perf.tables import bar_lines
 
 PARTS: Final = ("memory", "pages", "beside")
 ROUNDS: Final = 15
@@ -60,7 +60,7 @@ VISITORS: Final = 4
 LOOKS: Final = 5  # of a page in a round, of which the median counts
 RECORD_BYTES: Final = 1_000
 IN_FLIGHT: Final = 5
-SETTLE_S: Final = 0.5
+SETTLE_S: Final = 0.5  # between two blocks, so that the work of one does not count in the next
 SOME_GIGABYTES: Final = 0.02
 MB: Final = 1e6
 BESIDE_MAX, MORE_MB_MAX, FIRST_MESSAGE_MS_MAX, TOPICS_PAGE_MS_MAX = 1.1, 12.0, 200.0, 300.0
@@ -359,19 +359,6 @@ def _follower(one: Beside) -> float:
     return one.follower_p99_us
 
 
-def lines(bars_: Sequence[Bar]) -> list[str]:
-    rows = ["| what | median and interval | bar | |", "|---|---:|---:|---|"]
-    for bar in bars_:
-        digits = 2 if bar.unit == "times" else 1
-        value = "-" if bar.value is None else bar.value.text(_number(digits))
-        rows.append(f"| {bar.what} | {value} {bar.unit} | {bar.bar:g} | {bar.verdict} |")
-    return rows
-
-
-def _number(digits: int) -> Callable[[float], str]:
-    return lambda value: "-" if math.isnan(value) else f"{value:,.{digits}f}"
-
-
 def _noise(quiet: bool) -> str:
     return "" if quiet else " (not quiet)"
 
@@ -417,7 +404,7 @@ def main(words: Sequence[str] | None = None) -> int:
     every = bars(found)
     print(f"{machine_line()}; kbroker {version_line()}; {plan.topics} topics,", end="")
     print(f" {plan.gigabytes:g} GB, {plan.rate:g} records/s of each producer")
-    print("\n".join(lines(every)))
+    print("\n".join(bar_lines(every)))
     if options.json:
         document: Any = {
             part: [asdict(one) for one in getattr(found, part)] for part in Found._fields

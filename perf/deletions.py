@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import sys
@@ -36,6 +35,7 @@ from perf.client import Client, ClientError
 from perf.judge import Bar, ratio_bar, side, together, value_bar
 from perf.machine import machine_line, version_line
 from perf.process import Watch
+from perf.tables import bar_lines
 
 ROUNDS: Final = 15
 # file.delete.delay.ms: with the default of a minute every round would take that much longer.
@@ -172,19 +172,6 @@ def _back_ms(one: Deletion) -> float:
     return one.back_ms
 
 
-def lines(bars_: Sequence[Bar]) -> list[str]:
-    rows = ["| what | median and interval | bar | |", "|---|---:|---:|---|"]
-    for bar in bars_:
-        digits = 2 if bar.unit == "times" else 0
-        value = "-" if bar.value is None else bar.value.text(_number(digits))
-        rows.append(f"| {bar.what} | {value} {bar.unit} | {bar.bar:g} | {bar.verdict} |")
-    return rows
-
-
-def _number(digits: int) -> Callable[[float], str]:
-    return lambda value: "-" if math.isnan(value) else f"{value:,.{digits}f}"
-
-
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m perf.deletions", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
@@ -219,7 +206,7 @@ def main(words: Sequence[str] | None = None) -> int:
             return 1
     every = bars(found, options.many, options.few)
     print(f"{machine_line()}; kbroker {version_line()}; {options.topics} topics a request")
-    print("\n".join(lines(every)))
+    print("\n".join(bar_lines(every)))
     for of in (options.many, options.few):
         of_these = [one for one in found if one.of == of]
         print(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perf.deletions import Deletion, arguments, bars, lines
+from perf.deletions import Deletion, arguments, bars
 from perf.judge import FAILED, NO_RESULT, PASSED
+from perf.tables import bar_lines
 
 
 def rounds(many_ms: float, few_ms: float, *, quiet: bool = True) -> list[Deletion]:
@@ -24,7 +25,7 @@ def test_the_ratio_is_of_rounds(many_ms: float, few_ms: float, expected: str) ->
     every = bars(rounds(many_ms, few_ms), 3_000, 500)
     assert every[0].verdict.startswith(expected)
     assert [bar.verdict for bar in every[1:]] == [PASSED] * 4
-    assert "3000 by of 500" in lines(every)[2]
+    assert "3000 by of 500" in "\n".join(bar_lines(every))
 
 
 def test_noisy_rounds_decide_nothing() -> None:
