@@ -138,8 +138,8 @@ def _host_and_port(text: str) -> tuple[str, str]:
 
 
 def _make(plan: Plan, days: int) -> None:
-    """All of it, or nothing: what was written is removed if the users cannot be added. After a kill
-    the next call begins anew."""
+    """All of it, or nothing: what was written is removed if the users cannot be added. The next
+    call after a kill removes what was left, and makes all of it."""
     from kbroker.cli.files_together import FilesTogether
 
     with FilesTogether(plan.directory, [each.name for each in plan.paths]) as files:

@@ -262,7 +262,7 @@ class GroupCoordinator:
                 return NONE
             code, group = self._make_owned(group_id)
             if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
-                # It ends a transactional producer of Java for good; with this one it tries again.
+                # Java's transactional producer fails for good on that code, and retries on this.
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not isinstance(group, Group):
             return code or ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""`kbroker secure init` that is killed: the next one begins anew, or finds everything done."""
+"""`kbroker secure init` that is killed: the next one makes all files, or finds all of them."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_there_are_not_more_groups_than_the_bound(
             joined = world.join(group_id="other").got
             assert (joined.code, joined.member_id) == (full, "")
             assert world.coordinator.check_commit("other", "", None, -1, 9) is full
-            # Of a code that it does not know a transactional producer dies.
+            # A transactional producer fails for good on a code that it does not know.
             again = world.coordinator.check_transaction_commit("other", "", None, -1)
             assert again is ErrorCode.COORDINATOR_NOT_AVAILABLE
             world.pass_ms(60_000)
