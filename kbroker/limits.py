@@ -369,6 +369,9 @@ CONSOLE_SESSIONS_MAX: Final = 64
 CONSOLE_SESSIONS_PER_USER_MAX: Final = 8
 # Longer: the visitor has to log in again.
 CONSOLE_SESSION_IDLE_MS: Final = 30 * 60_000
+# A visitor's client logs in again after so long: a user that is deleted, or has another password,
+# is let in no longer than that.
+CONSOLE_LOGIN_AGAIN_MS: Final = 60_000
 # Logins of one network in a minute, of one site, and of all networks from which no login has been
 # taken yet. More: 429.
 CONSOLE_LOGINS_MAX: Final = 5

@@ -5,7 +5,8 @@ It is a client like any other, over a listener of this broker: where brokers aut
 visitor's name and password are those of the login, so rights, quotas and the audit log are those
 of that user. Where they do not, the client has no name, as every other client. It never has the
 name of a broker. Another broker that refuses the login counts as one that is away: it may not know
-the user yet. The one that took it ends the session.
+the user yet. The one that took it ends the session; it is asked again after CONSOLE_LOGIN_AGAIN_MS,
+since a broker does not end the connections of a user that is deleted.
 
 `Clients` belongs to its thread; `log_in` on one of them.
 """
@@ -16,7 +17,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.console.sessions import Session
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.limits import CONSOLE_CLIENT_TIMEOUT_MS, CONSOLE_CREDENTIAL_CHARS_MAX
+from kbroker.limits import (
+    CONSOLE_CLIENT_TIMEOUT_MS,
+    CONSOLE_CREDENTIAL_CHARS_MAX,
+    CONSOLE_LOGIN_AGAIN_MS,
+)
 from kbroker.peer.client import Client
 from kbroker.security.client_login import ClientLogin
 
@@ -57,13 +62,23 @@ class LoginNeeded(Exception):
     """The visitor has to log in first."""
 
 
+class _Visiting:
+    """A visitor's client, and when it last began without a connection."""
+
+    __slots__ = ("began_ms", "client")
+
+    def __init__(self, client: Client, now_ms: int) -> None:
+        self.client: Final = client
+        self.began_ms = now_ms
+
+
 class Clients:
     """Of one thread."""
 
     def __init__(self, entry: Entry, clock: Clock) -> None:
         self._entry = entry
         self._clock = clock
-        self._clients: dict[Session, Client] = {}
+        self._clients: dict[Session, _Visiting] = {}
         # Visitors without a name, those of this machine apart; None: they have to log in.
         self._unnamed: dict[bool, Session | None] = {}
         self._config: BrokerConfig | None = None
@@ -73,10 +88,12 @@ class Clients:
         """LoginNeeded; UserError: there is no way in."""
         if session is None:
             session = self._without_name(is_local)
-        client = self._clients.get(session)
-        if client is None:
-            client = self._clients[session] = self._client(session.address, session.login)
-        return client
+        visiting = self._clients.get(session)
+        if visiting is None:
+            client = self._client(session.address, session.login)
+            visiting = self._clients[session] = _Visiting(client, self._clock.monotonic_ms())
+        self._have_log_in_again(session, visiting)
+        return visiting.client
 
     def way(self, *, is_local: bool) -> Way:
         return self._entry.way(is_local=is_local)
@@ -102,17 +119,27 @@ class Clients:
         raise refused
 
     def sweep(self) -> None:
-        """After each page: closes the clients of sessions that have ended, and bounds the memory of
-        the others."""
-        for client in self._clients.values():
-            client.cluster.bound_leaders(LEADERS_KEPT_MAX)
-        for session in [each for each in self._clients if each.ended]:
-            self._clients.pop(session).close()
+        """After each page, and each piece of a stream: closes the clients of sessions that have
+        ended, and bounds the memory of the others."""
+        for session, visiting in [*self._clients.items()]:
+            if session.ended:
+                self._clients.pop(session).client.close()
+                continue
+            visiting.client.cluster.bound_leaders(LEADERS_KEPT_MAX)
+            self._have_log_in_again(session, visiting)
 
     def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
+        for visiting in self._clients.values():
+            visiting.client.close()
         self._clients.clear()
+
+    def _have_log_in_again(self, session: Session, visiting: _Visiting) -> None:
+        """From time to time, with its next request. No response is due to it between two pages."""
+        now_ms = self._clock.monotonic_ms()
+        if session.login is None or now_ms - visiting.began_ms < CONSOLE_LOGIN_AGAIN_MS:
+            return
+        visiting.client.cluster.close()
+        visiting.began_ms = now_ms
 
     def _without_name(self, is_local: bool) -> Session:
         self._look_again()

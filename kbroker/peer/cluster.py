@@ -98,6 +98,7 @@ class Cluster:
         self._asleep = threading.Condition()
 
     def close(self) -> None:
+        """All connections. A later request opens others."""
         self._links.close()
 
     def deadline_ns(self, timeout_ms: int | None = None) -> int:
