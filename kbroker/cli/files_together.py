@@ -58,6 +58,7 @@ class FilesTogether:
             if kind is not None:
                 _remove(self._directory, self._names)
             self._list.unlink(missing_ok=True)
+            self._sync()
         finally:
             os.close(self._descriptor)
 
@@ -103,7 +104,7 @@ def settle(directory: Path) -> None:
     """Removes the files of a command that was ended before it had written the last one; the list
     alone, if that was all that was left to remove."""
     try:
-        listed = (directory / LIST_FILE).read_text()
+        listed = (directory / LIST_FILE).read_text(errors="replace")
     except FileNotFoundError:
         return
     names = [name for name in listed.split() if name.isprintable() and "/" not in name]

@@ -3,7 +3,7 @@
 Status 0 if all is well, 1 with a warning (replicas missing, a disk nearly full), 2 if something
 fails (no broker answers, a partition without a leader, a lost disk). With `--wait` it asks again
 until nothing fails or the time is over, so a script can start a broker and go on when it may. With
-`--here` it asks one broker and counts no warning: an engine restarts containers that it fails for.
+`--here` it asks one broker and counts no warning, since a container whose check fails is restarted.
 """
 
 from __future__ import annotations

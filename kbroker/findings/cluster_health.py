@@ -88,8 +88,8 @@ def brokers(client: Client, cluster: ClusterMetadata, pause: Pause = no_pause) -
 
 
 def controller(cluster: ClusterMetadata) -> Check:
-    """Which broker it is no client knows: the id that it gets is of any broker, as with Apache
-    Kafka. It is -1 where the brokers know of none."""
+    """Clients do not learn which broker it is: they get the id of any broker, as from Apache Kafka,
+    or -1 if there is no controller."""
     if cluster.controller_id in cluster.brokers:
         return Check(OK, "controller", "unknown: brokers do not say which of them it is")
     return Check(FAILING, "controller", "there is none", "see the brokers' logs: who may be it?")
