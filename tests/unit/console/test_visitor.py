@@ -1,4 +1,4 @@
-"""The clients of visitors: whom they ask again whether a visitor may still come in."""
+"""The clients of visitors: which broker is asked again whether a visitor may come in, and when."""
 
 from __future__ import annotations
 
