@@ -41,6 +41,9 @@ ONE_AWAY = 0.25
 # Less than a topic may ask for: histories are short, and segments are to roll.
 # Their indexes are never full, and a copy of a broker's files copies them whole.
 SEGMENTS = {"segment_bytes": 600, "index_interval_bytes": 0, "segment_index_bytes": 4_096}
+# A compacted log has records of groups, 110 bytes for each member, the dead ones included. A record
+# that is larger than a segment is refused.
+COMPACTED = {"segment_bytes": 1_000}
 
 
 @dataclass
@@ -111,7 +114,8 @@ def _settings_of_logs(own: dict[str, int]) -> Callable[[TopicConfig, int], dict[
     def settings_of(config: TopicConfig, replicas: int) -> dict[str, Any]:
         key = config.broker, frozenset(config.overrides.items()), replicas
         if key not in known:
-            known[key] = {**log_settings(config, replicas), **own}
+            larger = COMPACTED if "compact" in config["cleanup.policy"] else {}
+            known[key] = {**log_settings(config, replicas), **own, **larger}
         return known[key]
 
     return settings_of

@@ -333,11 +333,12 @@ class TransactionalProducer(Client):
                 ApiKey.ADD_OFFSETS_TO_TXN, _ADD_OFFSETS_VERSION, request,
                 lambda response, running: ErrorCode(response.error_code), "added", transaction,
             )  # fmt: skip
-        home, pair = group_home(self._cluster), self._pair
+        home, owner, pair = group_home(self._cluster), self._owner, self._pair
         tries = 0
 
         def serving() -> Callable[[Running, Answer], None]:
-            """Each request has another offset: of each record it is known which request it is."""
+            """Each request has another offset: of each record it is known which request it is.
+            The second of two is made late, when the process may be another one."""
             nonlocal tries
             tries += 1
             offset = self._cluster.ledger.offset_of(transaction, tries)
@@ -347,14 +348,12 @@ class TransactionalProducer(Client):
             def look(response: Any, running: Running) -> ErrorCode:
                 code = ErrorCode(response.topics[0].partitions[0].error_code)
                 if code is ErrorCode.NONE:
-                    value = b"%s/%d" % (GROUP.encode(), offset)
-                    transaction.acknowledged[value] = home
+                    transaction.acknowledged[b"%s/%d" % (GROUP.encode(), offset)] = home
                     self._cluster.fault_points.happens("offsets committed", running.node_id)
                 return code
 
-            return self._serving(
-                ApiKey.TXN_OFFSET_COMMIT, version, body, look, None if raises else transaction
-            )
+            of = None if raises else transaction
+            return self._serving(ApiKey.TXN_OFFSET_COMMIT, version, body, look, owner, pair, of)
 
         yield from self._until_done(partial(self._send, home, serving), unresolved=True)
         self.offsets_committed += 1
@@ -418,17 +417,18 @@ class TransactionalProducer(Client):
     ) -> Steps[Any]:  # fmt: skip
         """`transaction`: of which this is not served once that is over."""
         body = request.encode(version)
-        serve = self._serving(api_key, version, body, look, transaction, point)
-        home = self._cluster.ledger.home_of(self._id)
-        return (yield from self._until_done(partial(self._send, home, lambda: serve)))
+        serve = self._serving(
+            api_key, version, body, look, self._owner, self._pair, transaction, point
+        )
+        begin = partial(self._send, self._cluster.ledger.home_of(self._id), lambda: serve)
+        return (yield from self._until_done(begin))
 
     def _serving(
         self, api_key: ApiKey, version: int, body: bytes,
-        look: Callable[[Any, Running], ErrorCode], transaction: Transaction | None,
-        point: str = "",
+        look: Callable[[Any, Running], ErrorCode], owner: _Owner, pair: Pair,
+        transaction: Transaction | None, point: str = "",
     ) -> Callable[[Running, Answer], None]:  # fmt: skip
         table = getattr(messages, _TABLES[api_key])
-        owner, pair = self._owner, self._pair
 
         def serve(running: Running, answer: Answer) -> None:
             is_over = transaction is not None and transaction is not owner.transaction
