@@ -371,8 +371,9 @@ class Loader:
     def _read(self, job: _Load) -> Generator[None, None, Replay | None]:
         """The replay of all that the log has; None if the partition is lost."""
         replay = self._machine.replay(job.partition)
-        offset, end = job.replica.log_start_offset, job.replica.log_end_offset
-        while offset < end:
+        offset = job.replica.log_start_offset
+        # Markers are appended meanwhile, and what they end may not be in memory yet. They are read.
+        while offset < (end := job.replica.log_end_offset):
             # To the end: of a leader before, there are records that its followers have not all yet.
             data = job.replica.read(offset, self._buffer_bytes, to_log_end=True)
             yield

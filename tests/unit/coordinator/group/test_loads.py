@@ -12,7 +12,7 @@ import pytest
 
 from kbroker.coordinator.group._groups import CommittedOffset
 from kbroker.coordinator.group.machine import GroupReplay
-from kbroker.coordinator.runtime._shard_table import NOT_OWNER, partition_for
+from kbroker.coordinator.runtime._shard_table import LOADING, NOT_OWNER, partition_for
 from kbroker.coordinator.runtime.loader import AGAIN_MS, Loader
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.decisions import new_topic_image
@@ -79,6 +79,29 @@ def test_a_load_forgets_pending_offsets_of_topics_that_are_gone(start: Callable[
         again.loader.start()
         again.await_load()
         eventually(partial(others_are_gone, again))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_that_comes_during_the_load_ends_its_transaction(
+    start: Callable[..., Node], *, committed: bool
+) -> None:
+    """Its offsets have been read, but are not pending yet. A coordinator does not send it again."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    pend(node, offset("orders", 0, 5, ORDERS))
+    again = start(topics={"orders": ORDERS})
+    again.lead(*[NODE] * COUNT)
+    place = partition_for("g", COUNT)
+    steps = again.loader.work_off()
+    while getattr(again.loader._current, "partition", None) != place:
+        next(steps)  # in the end to where its records are read and not loaded
+    assert again.table.shard_state(place) == LOADING
+    marker = again.open[place].append_marker(7, 0, 0, committed=committed, transaction_version=0)
+    again.table.marker_written(place, 7, committed, marker.offset)
+    for _ in steps:
+        pass
+    assert again.table.pending("g") == frozenset()
+    assert again.table.offsets("g") == ([offset("orders", 0, 5, ORDERS)] if committed else [])
 
 
 @pytest.mark.parametrize(
