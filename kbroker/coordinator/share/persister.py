@@ -21,6 +21,7 @@ need no stack.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -134,7 +135,7 @@ class StatePersister:
         self._chains: dict[SharePartition, deque[_Call]] = {}
         self._queues: dict[_QueueKey, _Queue] = {}
         self._waiting = 0
-        self._run: Final = clock.wall_ms()  # a broker does not start twice in a millisecond
+        self._run: Final = 1 + secrets.randbits(62)  # no other broker's, and none of before
         self._writes = 0
 
     # --- a Persister ------------------------------------------------------------------------------

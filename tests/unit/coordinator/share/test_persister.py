@@ -282,6 +282,18 @@ def test_a_callback_that_raises_leaves_the_others(world: World) -> None:
     assert world.failures.count == 1
 
 
+def test_no_two_brokers_have_the_same_run() -> None:
+    """They may start in the same millisecond."""
+    runs = set()
+    for _ in range(3):
+        world = World()
+        world.write(1)
+        ((_, (asked,), _),) = world.coordinators.asked
+        assert isinstance(asked, Write) and asked.run > 0
+        runs.add(asked.run)
+    assert len(runs) == 3
+
+
 def fails_once(outcome: Outcome) -> None:
     raise ValueError("a caller's")
 
