@@ -452,7 +452,9 @@ class RecordSteps(Generic[S]):
             gone()
 
         def ended(code: ErrorCode) -> None:
-            if code is ErrorCode.NOT_COORDINATOR:
+            # A log whose disk refuses the write has that error, too, and its groups stay.
+            is_led = self._around.store.state_of(self.group_id) is NONE
+            if code is ErrorCode.NOT_COORDINATOR and not is_led:
                 gone()
             elif code and not self.lost:
                 self._end(code)

@@ -337,7 +337,9 @@ class Group(Rebalance):
     def _end(
         self, done: Callable[[ErrorCode], object], gone: Callable[[], object], code: ErrorCode
     ) -> None:
-        if code in (NONE, ErrorCode.NOT_COORDINATOR):
+        # A log whose disk refuses the write has that error, too, and its groups stay.
+        is_led = self.around.store.state_of(self.group_id) is NONE
+        if code is NONE or (code is ErrorCode.NOT_COORDINATOR and not is_led):
             gone()
         else:
             with Step(self):

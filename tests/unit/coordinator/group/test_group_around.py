@@ -209,7 +209,7 @@ def test_a_new_group_comes_after_the_tombstones_of_the_one_before() -> None:
     assert world.view.groups[GROUP].members == [(leader, None)]
 
 
-@pytest.mark.parametrize("why", ["used", "not stored", "raises"])
+@pytest.mark.parametrize("why", ["used", "not stored", "the disk", "raises"])
 def test_a_group_that_cannot_be_deleted_is_unchanged(
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +223,9 @@ def test_a_group_that_cannot_be_deleted_is_unchanged(
     elif why == "not stored":
         world.store.fails = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert world.delete().got is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    elif why == "the disk":
+        world.store.fails = ErrorCode.NOT_COORDINATOR  # though its log is led here
+        assert world.delete().got is ErrorCode.NOT_COORDINATOR
     else:
         with monkeypatch.context() as patch:
             patch.setattr(world.store, "delete_group", raises)
