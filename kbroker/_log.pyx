@@ -91,7 +91,7 @@ cdef class LocalLog:
         cdef Log* log = self.storage
         with nogil:
             lock_to_look(log)
-            log.settings.segment_bytes = segment_bytes
+            kb_store_i64(&log.settings.segment_bytes, segment_bytes)
             log.settings.segment_ms = segment_ms
             log.settings.segment_jitter_ms = segment_jitter_ms
             log.settings.index_interval_bytes = index_interval_bytes

@@ -238,7 +238,10 @@ cdef Appended shard_written_locked(Shard* shard) noexcept nogil:
 
 
 cdef int64_t shard_batch_bytes_max_locked(Shard* shard) noexcept nogil:
-    return kb_load_i64(&shard.partition.log.rules.max_message_bytes)
+    # A batch that is larger than a segment is refused, when others of its write may be in the log.
+    return min(
+        kb_load_i64(&shard.partition.log.rules.max_message_bytes),
+        kb_load_i64(&shard.partition.log.settings.segment_bytes))
 
 
 cdef int shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil:

@@ -103,6 +103,18 @@ def test_a_deleted_group_is_forgotten(table: GroupTable, log: LedLog) -> None:
     assert reloaded(log).statistics(0) == (0, 0, 0)
 
 
+def test_tombstones_fit_into_a_segment(table: GroupTable, log: LedLog) -> None:
+    """A batch that does not is refused, when the group's own tombstone may be in the log."""
+    names = [f"topic-{number}" for number in range(20)]
+    for name in names:
+        table.commit("g", [committed(partition, 5, topic=name) for partition in range(50)])
+    log.configure(segment_bytes=10_000)
+    begin = log.log_end_offset
+    assert table.delete_group("g", [(b"\0\2group", None)]) == 0
+    assert table.statistics(0) == (0, 0, 0)
+    assert log.log_end_offset == begin + 1_001
+
+
 def test_many_offsets_go_in_several_batches(table: GroupTable, log: LedLog) -> None:
     for topic in range(20):
         name = f"topic-{topic}"
