@@ -31,8 +31,6 @@ PART_BYTES: Final = 500_000
 # Of records that are to be one batch, whatever they are.
 BATCH_BYTES_MAX: Final = 900_000
 _BESIDE_BYTES: Final = 20  # of a record, around its key and value
-# So few changes are not looked at: most drafts.
-_FEW: Final = 8
 _RECORD_BYTES: Final = 150  # about, with a key of middle length and no lists
 _TOPIC_BYTES: Final = 20
 _PARTITION_BYTES: Final = 5  # and its epoch, of a byte or two each, or four
@@ -43,15 +41,14 @@ def parts_of(
     group_id: str,
     bytes_of: Callable[[Any], int] | None = None,
     first: int = Kind.GROUP,
-    few: int = _FEW,
 ) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """The changes of each part, and what takes them back, in its order.
 
     Of groups of another protocol: `bytes_of` says how long about the record of a change is, but for
-    the group's id, and `first` is the kind that comes first. `few` changes are not looked at."""
+    the group's id, and `first` is the kind that comes first."""
     changes = draft.changes
     sizes: list[int] = []
-    if len(changes) > few:
+    if len(changes) > 1:
         sizes = [len(group_id) + (bytes_of or _bytes)(change) for change in changes]
     if sum(sizes) <= PART_BYTES:
         yield changes, draft.undo

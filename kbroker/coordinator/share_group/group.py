@@ -144,7 +144,7 @@ class ShareGroup(OffsetSteps):
 
     def _parts(self, draft: Draft) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
         """A few records may be large ones: of members that have many partitions."""
-        yield from parts_of(draft, self.group_id, record_bytes, first=Kind.GROUP, few=1)
+        yield from parts_of(draft, self.group_id, record_bytes, first=Kind.GROUP)
 
     def _records(self, changes: Iterable[Any]) -> list[Record]:
         return records_of(self.group_id, changes)

@@ -54,7 +54,7 @@ class StreamsSteps(RecordSteps[StreamsGroupState]):
         return Draft(self._state)
 
     def _parts(self, draft: Draft) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-        return parts_of(draft, self.group_id, self._bytes_of, first=Kind.GROUP, few=1)
+        return parts_of(draft, self.group_id, self._bytes_of, first=Kind.GROUP)
 
     def _bytes_of(self, change: Any) -> int:
         key, value = record_of(self.group_id, change)

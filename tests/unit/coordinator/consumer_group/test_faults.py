@@ -346,6 +346,19 @@ def test_a_large_target_is_written_in_parts(world: World, monkeypatch: pytest.Mo
         assert finds_another or prefix.targets == state.targets
 
 
+def test_few_large_changes_are_written_in_parts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one member with many partitions: together they may be larger than a batch may be."""
+    monkeypatch.setattr(parts, "PART_BYTES", PART_BYTES)
+    world.create(topic_of("t", 300))
+    before = len(world.log.batches)
+    world.join("a")
+    made = [sum(len(key) + len(value or b"") for key, value in each) for each in world.log.batches]
+    assert sum(made[before:]) > PART_BYTES and len(made[before:]) > 1
+    assert world.replayed().values() == world.group._state.values()
+
+
 @pytest.mark.parametrize("written", [0, 1, 3])
 def test_parts_that_are_refused_are_taken_back_and_made_again(
     world: World, monkeypatch: pytest.MonkeyPatch, written: int
