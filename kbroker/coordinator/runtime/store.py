@@ -215,18 +215,25 @@ class CoordinatorStore(Generic[Written]):
     def _look(self) -> None:
         """Whether what is late can be done now."""
         self._looks = False
-        gained: list[tuple[int, _Gain]] = []
-        for index, late in list(self._late.items()):
-            if not self._table.close(index, 0):
-                self._note_late(index, late.gain)
-                continue
-            del self._late[index]
-            self._loader.unload([index], late.of)
-            if late.gain is not None:
-                gained.append((index, late.gain))
-        for index, gain in gained:
-            if not self._begin(index, gain):
+        gained: dict[int, _Gain] = {}
+        try:
+            for index, late in list(self._late.items()):
+                if not self._table.close(index, 0):
+                    self._note_late(index, late.gain)
+                    continue
+                del self._late[index]
+                if late.gain is not None:
+                    gained[index] = late.gain
+                self._loader.unload([index], late.of)
+            for index in list(gained):
+                if self._begin(index, gained[index]):
+                    del gained[index]
+        finally:  # those that could not begin, and those that were not looked at
+            for index, gain in gained.items():
                 self._note_late(index, gain)
+            if self._late and not self._looks:
+                self._looks = True
+                self._again(self._look)
 
     def _set_count(self, count: int) -> None:
         self._table.set_partition_count(count)

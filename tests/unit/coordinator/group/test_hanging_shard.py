@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING, NOT_OWNER, partition_for
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
@@ -73,6 +75,34 @@ def test_a_partition_whose_write_hangs_is_lost_at_once_and_gained_when_that_is_o
     assert node.table.offset("g", "orders", 0) == offset("orders", 0, 7)  # it is in the log
     assert node.write(image("g")) is ErrorCode.NONE
     assert node.later == []
+
+
+def test_what_is_late_is_looked_at_again_after_a_failure(
+    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    mine = partition_for("g", COUNT)
+    with standing(("write", f"{OFFSETS_TOPIC}-{mine}/{0:020}.log")) as disk:
+        writing = disk.begin(lambda: node.table.commit("g", [offset("orders", 0, 7)]))
+        disk.soon(lambda: follow(node, *[ELSEWHERE] * COUNT))
+        disk.soon(lambda: follow(node, *[NODE] * COUNT))
+        disk.go_on()
+        writing.result()
+    with monkeypatch.context() as patch:
+        patch.setattr(node.loader, "unload", raises)
+        with pytest.raises(MemoryError):
+            look(node)
+    look(node)
+    for _ in node.loader.work_off():
+        pass
+    assert node.table.shard_state(mine) == ACTIVE
+    assert node.table.offset("g", "orders", 0) == offset("orders", 0, 7)
+    assert node.later == []
+
+
+def raises(*_: object) -> None:
+    raise MemoryError
 
 
 def test_a_topic_of_fewer_partitions_waits_for_a_write_to_the_one_before(
