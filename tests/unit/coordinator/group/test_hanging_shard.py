@@ -77,7 +77,7 @@ def test_a_partition_whose_write_hangs_is_lost_at_once_and_gained_when_that_is_o
     assert node.later == []
 
 
-def test_what_is_late_is_looked_at_again_after_a_failure(
+def test_late_partitions_are_looked_at_again_after_a_failure(
     start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = start()
