@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.group._groups import GroupTable
@@ -56,8 +57,13 @@ class ForShareGroups(Protocol):
         ...
 
 
-def no_share() -> ForShareGroups:
-    raise InvariantError("there is nothing for share groups")
+class _NoShare:
+    @property
+    def persister(self) -> Persister:
+        raise InvariantError("there is nothing for share groups")
+
+    def on_worker(self, place: TopicPartition, call: Callable[[], object]) -> None:
+        call()
 
 
 class Timer(Protocol):
@@ -78,7 +84,7 @@ class Groups:
         make_loader: Callable[..., Loader] = Loader,
         in_step: Callable[[Callable[[], None]], None] = lambda call: call(),
         beside: Callable[[Callable[[], object]], bool] | None = None,
-        share: Callable[[], ForShareGroups] = no_share,
+        share: Callable[[], ForShareGroups] = _NoShare,
     ) -> None:
         """`config` gives the settings as they are now, `replica_of` a partition's replica here.
         `listener`: of appends for the groups. `in_step` has something done on the
@@ -104,7 +110,7 @@ class Groups:
             lambda call: timer.call_later(LATE_PAUSE_MS, lambda: in_step(call)),
         )
         self.coordinator: Final = GroupCoordinator(
-            config, clock, timer.call_later, self.store, self.table
+            config, clock, timer.call_later, self.store, self.table, on_worker=self._on_worker
         )
         self._on_demand = threading.Lock()
         self._consumer_groups: ConsumerGroups | None = None
@@ -154,7 +160,7 @@ class Groups:
 
                 self._consumer_groups = ConsumerGroups(
                     self._config, self._clock, self._timer.call_later, self.store, self.table,
-                    self.coordinator, self._now, self._beats, self._beside,
+                    self.coordinator, self._now, self._beats, self._beside, self._on_worker,
                 )  # fmt: skip
             return self._consumer_groups
 
@@ -180,7 +186,15 @@ class Groups:
         """Have it done by a thread that may wait for the log of this group."""
         count = self.table.partition_count
         index = partition_for(group_id, count) if count else 0
-        self._share().on_worker(TopicPartition(OFFSETS_TOPIC, index), call)
+        try:
+            self._share().on_worker(TopicPartition(OFFSETS_TOPIC, index), call)
+        except (
+            RuntimeError,
+            MemoryError,
+        ) as error:  # no thread could begin; a timer would never end
+            self.coordinator.failures.note("a worker for groups", error)
+            again = partial(self._on_worker, group_id, call)
+            self._timer.call_later(LATE_PAUSE_MS, again)
 
     def streams_groups(self) -> StreamsGroups:
         """Made at the first call. They see the topics, and compute beside, as consumer groups."""
@@ -192,7 +206,7 @@ class Groups:
                 self._streams_groups = StreamsGroups(
                     self._config, self._clock, self._timer.call_later, self.store, self.table,
                     self.coordinator, self._now, consumer_groups.seen_topics,
-                    consumer_groups.beside,
+                    consumer_groups.beside, self._on_worker,
                 )  # fmt: skip
             return self._streams_groups
 

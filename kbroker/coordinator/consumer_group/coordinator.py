@@ -30,6 +30,7 @@ from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.messages import Refusal
 from kbroker.coordinator.group.refused import words_of
 from kbroker.coordinator.group.step import Once
+from kbroker.coordinator.runtime.deadline import OnWorker, at_once
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ class ConsumerGroups:
         image: Callable[[], ClusterImage],
         beats: BeatsInC,
         beside: Callable[[Callable[[], object]], bool] | None = None,
+        on_worker: OnWorker = at_once,
     ) -> None:
-        """`beats`: the heartbeats that C answers. `beside` has a job done without a lock; None: by
+        """`on_worker` has something done by a thread that may wait for the log of a group.
+        `beats`: the heartbeats that C answers. `beside` has a job done without a lock; None: by
         a thread of ours."""
         self._config = config
         self._groups = groups
@@ -86,6 +89,7 @@ class ConsumerGroups:
             beside=self.beside,
             gone=self._gone,
             turned=self._turned,
+            on_worker=on_worker,
         )
 
     @property

@@ -34,6 +34,7 @@ from kbroker.coordinator.consumer_group.drafts import DraftOf, S
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, Refused
 from kbroker.coordinator.consumer_group.timers import Timers
 from kbroker.coordinator.group.step import Once
+from kbroker.coordinator.runtime.deadline import OnWorker, at_once, later_on_worker
 from kbroker.coordinator.runtime.outbox import Outbox
 from kbroker.errors import ErrorCode
 from kbroker.limits import LOG_GROUP_LINES_MAX
@@ -61,7 +62,7 @@ Record = tuple[bytes, bytes | None]
 Decide = Callable[[Any], HeartbeatAnswer | None]  # of a draft
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAround:
     """What a group needs of the broker around it."""
 
@@ -75,6 +76,11 @@ class GroupAround:
     quick: QuickGroups
     beside: Callable[[Callable[[], object]], bool]  # has a job done; False: it will not be
     gone: Callable[[Any], object]  # nothing of the group was written
+    on_worker: OnWorker = at_once
+
+    def later(self, group_id: str) -> CallLater:
+        """The timers of a group."""
+        return later_on_worker(self.call_later, self.on_worker, group_id)
 
 
 class Write:
@@ -111,8 +117,9 @@ class RecordSteps(Generic[S]):
         self.lost = False
         self._seen: TopicsSeen | None = None  # when the hash was compared
         self._timers = Timers(
-            around.clock, around.call_later, self._session_timer, self._owed_timer, self._heard_ms
-        )
+            around.clock, around.later(group_id), self._session_timer, self._owed_timer,
+            self._heard_ms,
+        )  # fmt: skip
 
     # --- what is the protocol's -------------------------------------------------------------------
 

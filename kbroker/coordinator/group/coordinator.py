@@ -29,6 +29,7 @@ from kbroker.coordinator.group.messages import (
 from kbroker.coordinator.group.refused import ALL, RefusedGroups
 from kbroker.coordinator.group.sessions import Around, Settings
 from kbroker.coordinator.group.states import GroupState
+from kbroker.coordinator.runtime.deadline import OnWorker, at_once
 from kbroker.errors import ErrorCode
 from kbroker.failures import Failures
 from kbroker.outside_text import can_be_told
@@ -78,16 +79,19 @@ class GroupCoordinator:
         store: GroupStore,
         view: HotView,
         *,
+        on_worker: OnWorker = at_once,
         checked: bool = False,
     ) -> None:
-        """`checked`: both views of a group are compared after each of its steps."""
+        """`on_worker` has something done by a thread that may wait for the log of a group.
+        `checked`: both views of a group are compared after each of its steps."""
         self._config = config
         self.failures: Final = Failures("groups")
         self.departures: Final = Departures(clock)
         self.refused: Final = RefusedGroups(clock.monotonic_ns)
         self._around = Around(
-            self._settings, clock, call_later, store, view, self.failures, self.departures, checked
-        )
+            self._settings, clock, call_later, store, view, self.failures, self.departures,
+            on_worker, checked,
+        )  # fmt: skip
         self._store = store
         self._incarnations = itertools.count(1)
         self._lock = threading.Lock()

@@ -106,8 +106,9 @@ class Rebalance:
         self.protocol: str | None = None
         self.roster = Roster()
         self.sessions = Sessions(group_id, around, self.member_timer)
-        self.join_deadline = Deadline(around.call_later, self.join_timer)
-        self.sync_deadline = Deadline(around.call_later, self.sync_timer)
+        call_later = around.later(group_id)
+        self.join_deadline = Deadline(call_later, self.join_timer)
+        self.sync_deadline = Deadline(call_later, self.sync_timer)
         self._changed = True  # since it was published to C
         self._initial = False  # the first generation of a group that was empty
         self._has_newcomer = False
@@ -240,7 +241,7 @@ class Rebalance:
 
     def _give_id(self, cell: Cell, joining: Joining) -> None:
         member_id = joining.member.member_id
-        self.roster.pending[member_id] = self.around.call_later(
+        self.roster.pending[member_id] = self.around.later(self.group_id)(
             joining.asked.session_timeout_ms, partial(self.pending_timer, member_id)
         )
         code = ErrorCode.MEMBER_ID_REQUIRED

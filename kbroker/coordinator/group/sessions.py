@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kbroker.coordinator.runtime.deadline import OnWorker, at_once, later_on_worker
+
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.group.departures import Departures
@@ -45,19 +47,25 @@ class Around:
     view: HotView
     failures: Failures
     departures: Departures
+    on_worker: OnWorker = at_once
     checked: bool = False  # compare C's view with Python's after every step
+
+    def later(self, group_id: str) -> CallLater:
+        """The timers of a group."""
+        return later_on_worker(self.call_later, self.on_worker, group_id)
 
 
 class Sessions:
     """The sessions of a group's members."""
 
-    __slots__ = ("_around", "_expired", "_group_id")
+    __slots__ = ("_around", "_call_later", "_expired", "_group_id")
 
     def __init__(
         self, group_id: str, around: Around, expired: Callable[[str, int], object]
     ) -> None:
         self._group_id: Final = group_id
         self._around: Final = around
+        self._call_later: Final = around.later(group_id)
         self._expired: Final = expired
 
     def renew(self, member: Member, timeout_ms: int | None = None) -> None:
@@ -71,7 +79,7 @@ class Sessions:
     def _set(self, member: Member, due_ms: int) -> None:
         self.end(member)
         member.timer_due_ms = due_ms
-        member.cancel_timer = self._around.call_later(
+        member.cancel_timer = self._call_later(
             due_ms - self._around.clock.monotonic_ms(),
             partial(self._expired, member.member_id, member.timer_token),
         )

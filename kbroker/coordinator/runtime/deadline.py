@@ -1,6 +1,9 @@
 """A timer of something that a coordinator keeps, set and cleared under that thing's lock.
 
 A timer that was cleared too late fires with a token that is outdated, and does nothing.
+
+The end of a group's timer may write to the group's log, or wait for a lock that a write holds. The
+timer's thread may wait for neither, so a worker of that log runs it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kbroker.purgatory.timer import CallLater
+
+
+# `on_worker(group_id, call)`: have it done by a thread that may wait for the log of that group.
+OnWorker = Callable[[str, Callable[[], object]], object]
+
+
+def at_once(group_id: str, call: Callable[[], object]) -> None:
+    """An `OnWorker` without a worker."""
+    call()
+
+
+def later_on_worker(call_later: CallLater, on_worker: OnWorker, group_id: str) -> CallLater:
+    """Timers of one group."""
+
+    def later(delay_ms: int, call: Callable[[], object]) -> Callable[[], object]:
+        return call_later(delay_ms, partial(on_worker, group_id, call))
+
+    return later
 
 
 class Deadline:

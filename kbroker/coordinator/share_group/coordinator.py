@@ -23,9 +23,9 @@ from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer
 from kbroker.coordinator.consumer_group.quick import QuickGroups
 from kbroker.coordinator.consumer_group.record_steps import GroupAround
 from kbroker.coordinator.group.refused import SHARE, words_of
+from kbroker.coordinator.runtime.deadline import OnWorker
 from kbroker.coordinator.share_group.group import ShareGroup
 from kbroker.coordinator.share_group.messages import Altered, OffsetsDeleted
-from kbroker.coordinator.share_group.offset_steps import OnWorker
 from kbroker.coordinator.share_group.replay import ShareReplay
 from kbroker.coordinator.share_group.settings import ShareSettings
 from kbroker.errors import ErrorCode
@@ -85,6 +85,7 @@ class ShareGroups:
             quick=QuickGroups(),
             beside=beside,
             gone=groups.forget,
+            on_worker=on_worker,
         )
 
     # --- members ---

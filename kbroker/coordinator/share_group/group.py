@@ -41,6 +41,7 @@ from kbroker.coordinator.group.messages import (
     SyncAnswer,
 )
 from kbroker.coordinator.group.states import GroupState as ClassicState
+from kbroker.coordinator.runtime.deadline import OnWorker
 from kbroker.coordinator.share.gathering import Gathering
 from kbroker.coordinator.share.images import NO_START, SharePartition
 from kbroker.coordinator.share.seams import Outcome
@@ -48,7 +49,7 @@ from kbroker.coordinator.share_group import decisions
 from kbroker.coordinator.share_group.assignor import SIMPLE, Subscriber, assign
 from kbroker.coordinator.share_group.images import Kind
 from kbroker.coordinator.share_group.messages import DescribedMember, Description
-from kbroker.coordinator.share_group.offset_steps import ASKING_MS_MAX, OffsetSteps, OnWorker
+from kbroker.coordinator.share_group.offset_steps import ASKING_MS_MAX, OffsetSteps
 from kbroker.coordinator.share_group.questions import (
     PAUSE_MS,
     UNDER_WAY_MAX,

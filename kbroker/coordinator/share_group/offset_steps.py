@@ -24,6 +24,7 @@ from uuid import UUID
 
 from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer
 from kbroker.coordinator.consumer_group.record_steps import GroupAround, RecordSteps
+from kbroker.coordinator.runtime.deadline import OnWorker
 from kbroker.coordinator.share.gathering import Gathering
 from kbroker.coordinator.share.images import SharePartition
 from kbroker.coordinator.share.seams import Outcome
@@ -53,8 +54,6 @@ _AWAY = frozenset(
 # Of a request, for its questions and those of requests before it.
 ASKING_MS_MAX: Final = 60_000
 
-# `on_worker(group_id, call)`: have it done by a thread that may wait for the log of that group.
-OnWorker = Callable[[str, Callable[[], object]], object]
 Outcomes = Mapping[SharePartition, Outcome]
 Ask = Callable[["Persister", SharePartition, Callable[[Outcome], None]], object]
 

@@ -23,6 +23,7 @@ from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.messages import Refusal
 from kbroker.coordinator.group.refused import words_of
 from kbroker.coordinator.group.step import Once
+from kbroker.coordinator.runtime.deadline import OnWorker, at_once
 from kbroker.coordinator.streams_group.group import StreamsGroup
 from kbroker.coordinator.streams_group.messages import StreamsAnswer
 from kbroker.coordinator.streams_group.replay import StreamsReplay
@@ -63,8 +64,10 @@ class StreamsGroups:
         image: Callable[[], ClusterImage],
         topics: Topics,
         beside: Callable[[Callable[[], object]], bool],
+        on_worker: OnWorker = at_once,
     ) -> None:
-        """`beside` has a job done without a lock."""
+        """`beside` has a job done without a lock, `on_worker` by a thread that may wait for the log
+        of a group."""
         self._groups = groups
         self._settings = StreamsGroupSettings(config, image)
         self._around = GroupAround(
@@ -78,6 +81,7 @@ class StreamsGroups:
             quick=QuickGroups(),
             beside=beside,
             gone=self._gone,
+            on_worker=on_worker,
         )
 
     # --- members ---

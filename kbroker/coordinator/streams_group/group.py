@@ -146,7 +146,7 @@ class StreamsGroup(StreamsSteps):
         self._endpoints: tuple[TopicsSeen, Endpoints] | None = None
         self._shut_down_by: str | None = None  # the member that has asked for it
         self._waiting = False  # the first target waits for more members
-        self._first_target = Deadline(around.call_later, self._first_target_timer)
+        self._first_target = Deadline(around.later(group_id), self._first_target_timer)
 
     # --- heartbeats -------------------------------------------------------------------------------
 
