@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,11 +14,14 @@ import pytest
 
 from kbroker.config import BrokerConfig
 from kbroker.coordinator.group._groups import CommittedOffset
+from kbroker.coordinator.group.messages import JoinAnswer, JoinAsked
 from kbroker.coordinator.runtime._shard_table import ACTIVE, NOT_OWNER
 from kbroker.metadata.controller import NewTopic
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta
 from kbroker.server.broker import Broker
+from kbroker.types import TopicPartition
+from tests.support.standing_disk import standing
 from tests.unit.net.harness import eventually
 
 ELSEWHERE = 7
@@ -32,6 +36,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         f"log.dirs={tmp_path / 'data'}",
         "listeners=PLAINTEXT://127.0.0.1:0",
         "admin.listeners=",
+        "group.initial.rebalance.delay.ms=1",
     ]
     broker = Broker(BrokerConfig.load(None, {}, values), tmp_path / "data")
     broker.start()
@@ -46,6 +51,37 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     assert made.wait(WAIT_S)
     yield broker
     broker.stop()
+
+
+def test_the_timer_does_not_wait_for_a_disk_that_hangs(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a group's timer needs a lock that a write to its log holds."""
+    groups, timer = broker._groups, broker._timer
+    answers: list[JoinAnswer] = []
+    due, fired = threading.Event(), threading.Event()
+    ends: list[Callable[[], object]] = []
+
+    class Held:
+        def on_worker(self, place: TopicPartition, call: Callable[[], object]) -> None:
+            ends.append(partial(broker._share.on_worker, place, call))
+            due.set()
+
+    asked = JoinAsked("g", "", None, "c", "/::1", "consumer", (("range", b""),), 60_000, 60_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(groups, "_share", Held)
+        groups.coordinator.join(asked._replace(needs_id=False), answers.append)
+        assert due.wait(WAIT_S)
+    with standing(("write", f"{OFFSETS_TOPIC}-0/{0:020}.log")) as disk:
+        offset = CommittedOffset("t", 0, 5, -1, "", 0, -1, None)
+        writing = disk.begin(lambda: groups.table.commit("other", [offset]))
+        for end in (*ends, fired.set):
+            timer.call_later(0, end)
+        assert fired.wait(WAIT_S)
+        assert not answers
+        disk.go_on()
+        assert writing.result() == 0
+    eventually(lambda: len(answers) == 1, "the group is formed")
 
 
 def led_by(broker: Broker, leader: int) -> tuple[ClusterImage, ImageDelta]:
