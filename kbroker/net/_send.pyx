@@ -25,7 +25,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
-from posix.unistd cimport close, dup, pread
+from posix.unistd cimport close, pread
 
 from kbroker.core._figures cimport kb_count
 from kbroker.net._request cimport request_free, request_new
@@ -41,6 +41,10 @@ cdef extern from "socket_io.h" nogil:
         size_t iov_len
     ssize_t kb_send_vector(int fd, iovec* vector, int count, int more)
     ssize_t kb_send_file(int fd, int file, int64_t position, size_t length)
+
+cdef extern from "fcntl.h" nogil:
+    int F_DUPFD_CLOEXEC
+    int fcntl(int fd, int command, ...)
 
 cdef extern from "page_cache.h" nogil:
     int64_t kb_pread_now(int fd, void* data, size_t length, int64_t position)
@@ -154,7 +158,8 @@ cdef int _read_ahead(
     request.channel = channel
     request.frames = 1
     piece = &request.parts[0]
-    piece.fd = dup(part.fd)       # the channel may close meanwhile, and let go of the file
+    # The channel may close meanwhile, and let go of the file.
+    piece.fd = fcntl(part.fd, F_DUPFD_CLOEXEC, 0)
     piece.position = position
     piece.length = min(length, <int64_t>RANGE_BYTES_MAX)
     piece.keeper = NULL
