@@ -209,16 +209,17 @@ cdef Request* request_channel_push(
     RequestChannel* channel, Request* first, Request** last, int64_t now_ns,
 ) noexcept nogil:
     """Queues a list in its order; answers with the first that found no room (NULL: all went in).
-    A request that was taken before and comes again has room."""
+    A request that was taken before and comes again has room. Below the bounds there is room for any
+    request, a train and a large one too: else others' small ones would take each place that is
+    free, and this Processor's connections would wait without an end."""
     cdef Request* request = first
     cdef Request* following
     cdef Handler* woken
     lock_ranked(&channel.lock, RANK_QUEUE)
     while request != NULL:
         if channel.count > 0 and request.guards == NULL and request.rights == NULL and (
-            channel.count + request.frames > channel.count_max
-            or (channel.bytes_max >= 0
-                and channel.bytes + request.total_bytes > channel.bytes_max)
+            channel.count >= channel.count_max
+            or (channel.bytes_max >= 0 and channel.bytes >= channel.bytes_max)
         ):
             channel.stalled = 1
             break

@@ -114,6 +114,25 @@ def test_the_byte_bound_lets_a_large_request_in_alone(make_rig: Callable[..., Ri
     assert rig.server.statistics()["queued_bytes"] == 0
 
 
+def test_a_train_has_room_where_a_request_has(make_rig: Callable[..., Rig]) -> None:
+    """It would wait without an end where others' requests take each place that is free."""
+    blocked = Blocked()
+    rig = make_rig(queued_requests_max=4, handlers=1, dispatch=blocked)
+    topic = rig.create("t")
+    clients = [rig.client() for _ in range(5)]
+    clients[0].send(cold_frame(b"first"))
+    assert blocked.inside.wait(DEADLINE_S)
+    for client in clients[1:4]:
+        client.send(cold_frame(b"y"))
+    eventually(lambda: rig.server.statistics()["queued_requests"] == 3, "three wait")
+    frames = [produce_frame(9, [(topic, {0: build_batch()})], correlation_id=i) for i in range(10)]
+    clients[4].send(b"".join(frames))
+    eventually(lambda: rig.server.statistics()["queued_requests"] > 4, "the train is queued")
+    blocked.go_on.set()
+    for i in range(10):
+        assert produced_in(9, clients[4].receive())[0] == i
+
+
 def test_a_train_longer_than_the_queue_goes_through(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(queued_requests_max=1)
     topic = rig.create("t")
