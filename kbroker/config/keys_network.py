@@ -130,7 +130,8 @@ KEYS: Final = (
     Key("connections.max.idle.ms", LONG, 600_000,
         "A connection without traffic for this long is closed.", supported=True),
     Key("max.connections", INT, INT_MAX,
-        "Connections the broker holds at once; further ones are closed at once.", low=0,
+        "Connections the broker holds at once; further ones are closed at once, but for those of a "
+        "listener for brokers alone.", low=0,
         dynamic=CLUSTER_WIDE, supported=True),
     Key("max.connections.per.ip", INT, INT_MAX,
         "Connections from one address; further ones are closed at once.", low=0,

@@ -198,7 +198,7 @@ cdef int _accept_some(Acceptor* acceptor, int listener) noexcept nogil:
         if connection.fd < 0:
             return errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM
         connection.ip_entry = quota_acquire(
-            acceptor.quotas, peer, listener_opens(&acceptor.listener))
+            acceptor.quotas, peer, listener_opens(&acceptor.listener), acceptor.counts)
         if connection.ip_entry == NULL:
             kb_count(&acceptor.refused, 1)
             close(connection.fd)

@@ -29,7 +29,7 @@ cdef int quotas_override(
     ConnectionQuotas* quotas, const uint8_t* address, int32_t bound) noexcept nogil
 # `opens`: the connection is to shake hands or to authenticate first.
 cdef IpEntry* quota_acquire(
-    ConnectionQuotas* quotas, const uint8_t* address, int opens) noexcept nogil
+    ConnectionQuotas* quotas, const uint8_t* address, int opens, int of_clients) noexcept nogil
 cdef void quota_opened(void* entry) noexcept nogil
 cdef int quota_is_crowded(const void* entry) noexcept nogil
 cdef void quota_release(void* entry, int opens) noexcept nogil

@@ -114,9 +114,10 @@ cdef int quotas_override(
 
 
 cdef IpEntry* quota_acquire(
-    ConnectionQuotas* quotas, const uint8_t* address, int opens
+    ConnectionQuotas* quotas, const uint8_t* address, int opens, int of_clients
 ) noexcept nogil:
-    """NULL: over a bound, the connection is to be closed."""
+    """NULL: over a bound, the connection is to be closed. `of_clients` 0: of a listener for brokers
+    alone, which the bound of all does not keep out, as in Apache Kafka."""
     cdef IpEntry* entry
     cdef int32_t bound
     lock_ranked(&quotas.lock, RANK_QUEUE)
@@ -124,7 +125,7 @@ cdef IpEntry* quota_acquire(
     if entry != NULL:
         bound = entry.bound if entry.bound >= 0 else quotas.per_ip_max
         if (
-            entry.count >= bound or quotas.total >= quotas.total_max
+            entry.count >= bound or (of_clients and quotas.total >= quotas.total_max)
             or (opens and entry.opening >= quotas.opening_per_ip_max)
         ):
             _drop_unused_locked(entry)

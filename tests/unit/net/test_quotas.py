@@ -44,6 +44,15 @@ def test_all_connections_together_are_bounded(make_rig: Callable[..., Rig]) -> N
     assert [served(client) for client in clients] == [True, True, True, False]
 
 
+def test_a_listener_of_brokers_takes_connections_beyond_the_bound(
+    make_rig: Callable[..., Rig],
+) -> None:
+    """Followers have to come in when clients have all connections. As in Apache Kafka."""
+    rig = make_rig(connections_max=1, listener={"counts": False})
+    clients = [rig.client() for _ in range(3)]
+    assert [served(client) for client in clients] == [True, True, True]
+
+
 def test_counts_go_down_with_every_end(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(connections_per_ip_max=2)
     for turn in range(20):
