@@ -6,7 +6,7 @@ that gathers (`_fetch_gathers`) is its handler's as well, which is its clock. Th
 own; no lock is held but the session's.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from kbroker.core._atomics cimport kb_add_int
 from kbroker.core._figures cimport kb_count
@@ -25,6 +25,9 @@ cdef enum:
     # A fetch whose partitions do not exist is on no list, and nothing wakes it when a topic is
     # created: it looks again after so long, even if its client would wait longer.
     NOTHING_THERE_WAIT_MS = 1000
+    # A longer frame is answered at once: the client, and 512 for each partition with its topic.
+    FRAME_BYTES = 262144
+    FRAME_BYTES_EACH = 512
 
 
 cdef void _watch_targets(ParkedRequest* parked, FetchPlan* plan) noexcept nogil:
@@ -51,6 +54,9 @@ cdef int fetch_wait(
 ) noexcept nogil:
     cdef int32_t wait_ms = plan.max_wait_ms
     cdef ParkedRequest* parked
+    # A frame that is longer than its partitions need would take the room of other clients.
+    if plan.request.length_bytes > FRAME_BYTES + FRAME_BYTES_EACH * <int64_t>plan.count:
+        return 0
     if plan.has_news:
         wait_ms = min(wait_ms, <int32_t>NEWS_WAIT_MS)
     elif plan.count == plan.not_there_count:

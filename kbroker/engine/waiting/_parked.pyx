@@ -421,11 +421,15 @@ cdef ParkedRequest* parked_new(
     cdef size_t node_bytes = sizeof(ParkedRequest) + sizeof(ParkedWatch) * <size_t>count
     cdef int64_t size_bytes = <int64_t>node_bytes + kept_bytes
     cdef int64_t now_ns = kb_now_ns()
+    # Half of it is for writes: those that find no room fail.
+    cdef int64_t bytes_max = PARKED_BYTES_MAX
     cdef ParkedRequest* parked = NULL
     cdef int i
     if kb_load_int(&table.closing):
         return NULL
-    if kb_add_i64(&table.bytes, size_bytes) <= PARKED_BYTES_MAX:
+    if kind.waits_for == WAITS_FOR_BYTES:
+        bytes_max //= 2
+    if kb_add_i64(&table.bytes, size_bytes) <= bytes_max:
         parked = <ParkedRequest*>calloc(1, node_bytes)
     if parked == NULL:
         kb_add_i64(&table.bytes, -size_bytes)

@@ -524,3 +524,19 @@ def test_deadlines_of_long_waits_are_spread_over_the_buckets(hours: float) -> No
     ticks = {(10**9 + wait_ms + ms) // 4 // width * width for ms in range(0, 900_000, 9)}
     buckets = Counter(bucket_of(tick) for tick in ticks)
     assert max(buckets.values()) <= 1 + len(ticks) // 100
+
+
+def test_a_frame_that_is_longer_than_it_needs_to_be_is_not_kept(rig: Rig) -> None:
+    """A few of them would take the room of all clients that wait."""
+    topic = rig.create("t")
+    padded, plain = rig.client(), rig.client()
+    before = rig.hot.statistics()["parked_bytes"]
+    ask = [Ask(topic, 0, 0)]
+    padded.send(fetch_frame(12, ask, max_wait_ms=600_000, rack="r" * 30_000))
+    plain.send(fetch_frame(12, ask, max_wait_ms=600_000))
+    eventually(lambda: rig.hot.statistics()["parked_now"] == 2, "both wait")
+    long = rig.client()
+    long.send(fetch_frame(12, ask, max_wait_ms=600_000, rack="r" * 300_000))
+    long.receive()  # at once
+    assert rig.hot.statistics()["parked_now"] == 2
+    assert rig.hot.statistics()["parked_bytes"] < before + 64_000
