@@ -22,9 +22,10 @@ from kbroker.metadata.store.base import (
 def ensure_skeleton(store: MetadataStore, cluster_id: str) -> str:
     """Create what every other node hangs under; the cluster's id, ours if it had none."""
     known = store.exists(records.CLUSTER_ID)
-    # What has come since: a store may be an earlier kbroker's.
+    # What has come since, or is ours alone: a store may be an earlier kbroker's or Apache Kafka's.
     later = (
         *records.CONFIG_FOLDERS.values(),
+        records.DELETED_TOPICS,
         records.LOG_DIR_EVENTS,
         records.LOSSES,
         *ACL_FOLDERS,

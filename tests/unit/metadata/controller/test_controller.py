@@ -516,9 +516,9 @@ def test_a_store_that_is_away_at_start_is_one_line(tmp_path: Path) -> None:
     broker.start()
     broker.stop()
     store = EmbeddedStore.open(tmp_path)
-    store.delete(records.DELETED_TOPICS)
+    store.delete(records.TOPICS)
     store.close()
-    with pytest.raises(DataDirectoryError, match=r"cannot be used.*/admin/deleted_topics"):
+    with pytest.raises(DataDirectoryError, match=r"cannot be used.*/brokers/topics"):
         broker.start()
 
 

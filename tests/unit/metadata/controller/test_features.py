@@ -26,6 +26,15 @@ from kbroker.metadata.features import (
 from kbroker.metadata.formats import Format
 from kbroker.metadata.image import BrokerImage, ClusterImage, new_uuid
 from kbroker.metadata.store.embedded import EmbeddedStore
+from tests.unit.metadata.controller.harness import OneBroker
+
+# Of a tree that a broker of Apache Kafka 3.9 has made.
+FOLDERS_OF_KAFKA_3_9 = (
+    "/admin/delete_topics", "/brokers/ids", "/brokers/seqid", "/brokers/topics", "/cluster",
+    "/config/brokers", "/config/changes", "/config/clients", "/config/ips", "/config/topics",
+    "/config/users", "/consumers", "/isr_change_notification", "/latest_producer_id_block",
+    "/log_dir_event_notification",
+)  # fmt: skip
 
 UP, DOWN, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
 
@@ -93,6 +102,20 @@ def test_a_new_cluster_begins_at_the_newest_level(tmp_path: Path) -> None:
     ensure_skeleton(store, "c")
     assert own_nodes.load_features(store) == first_features()
     store.close()
+
+
+def test_the_tree_of_apache_kafka_begins_at_level_0(tmp_path: Path) -> None:
+    store = EmbeddedStore.open(tmp_path)
+    for path in FOLDERS_OF_KAFKA_3_9:
+        store.ensure(path)
+    cluster_id = "X3aIeG17QkmxgHxb_xwpTg"
+    store.create(records.CLUSTER_ID, records.encode_cluster_id(cluster_id))
+    store.create(records.CONTROLLER_EPOCH, records.encode_controller_epoch(7))
+    broker = OneBroker(tmp_path)
+    image = broker.start(store).image
+    assert image.cluster_id == cluster_id
+    assert image.features == FinalizedFeatures()
+    broker.stop()
 
 
 def test_nodes_are_read_back(tmp_path: Path) -> None:
