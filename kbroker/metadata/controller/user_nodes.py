@@ -8,9 +8,10 @@ Kafka 3.9 keeps of a user.
     /config/changes/config_change_N     {"version":2,"entity_path":"users/NAME"}: NAME has changed
 
 Place in the flow: as `nodes.py` for topics. Names are in the form of a URL's query, as Kafka 3.9
-writes them; `<default>` is for every one. Settings that mean nothing here are kept. A node below
-`/config/users/NAME` (of one client id) keeps NAME's node there, without settings. A node without
-settings is removed, and so are its parents where they have no others.
+writes them; `<default>` is for every one. An IPv6 address has its colons as they are: Kafka 3.9
+quotes them, cannot read that as an address, and then does not start. Settings that mean nothing
+here are kept. A node below `/config/users/NAME` (of one client id) keeps NAME's node there, without
+settings. A node without settings is removed, and so are its parents where they have no others.
 
 A change in ZooKeeper has a notice, by which Apache Kafka's tools and brokers learn of it, and
 kbroker of theirs: kafka-configs 3.9 writes the same two nodes. Of notices the last ones are kept.
@@ -78,7 +79,7 @@ def user_path(name: str) -> str:
 def entity_path(entity: QuotaEntity) -> str:
     """ValueError: no node can be called so."""
     if entity.ip is not None:
-        path = f"{IPS}/{_node_name(entity.ip)}"
+        path = f"{IPS}/{_node_name(entity.ip, safe=':')}"
     elif entity.user is None:
         path = f"{CLIENTS}/{_node_name(entity.client_id or EVERY)}"
     elif entity.client_id is None:
@@ -107,10 +108,10 @@ def entity_at(path: str) -> QuotaEntity | None:
     return None
 
 
-def _node_name(name: str) -> str:
+def _node_name(name: str, safe: str = "") -> str:
     if name == EVERY_USER:
         return _DEFAULT
-    quoted = quote(name, safe="").replace("~", "%7E")
+    quoted = quote(name, safe=safe).replace("~", "%7E")
     if quoted in (".", ".."):
         raise ValueError(f"a user called {name!r} cannot be stored")
     return quoted
@@ -175,12 +176,14 @@ def load_user(store: Tree, name: str) -> UserNode:
 
 def load_entity(store: Tree, entity: QuotaEntity) -> UserNode:
     """DataDirectoryError: it cannot be read; ValueError: no node can be called so."""
-    path = entity_path(entity)
-    try:
-        node = store.get(path)
-    except NoNodeError:
-        return UserNode(path, {}, None)
-    return UserNode(path, _settings(path, node.data), node.version)
+    paths = [entity_path(entity)]
+    if entity.ip is not None:  # an earlier kbroker quoted the colons
+        paths.append(f"{IPS}/{_node_name(entity.ip)}")
+    for path in paths:
+        with suppress(NoNodeError):
+            node = store.get(path)
+            return UserNode(path, _settings(path, node.data), node.version)
+    return UserNode(paths[0], {}, None)
 
 
 def _settings(path: str, data: bytes) -> dict[str, str]:
