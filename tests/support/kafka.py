@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kbroker.testing.process import ServerProcess
 from lab import kafka
+from lab.jars import KAFKA
 from lab.ports import free_port
 from tests.support import jars, kafka_classes, kafka_storage, requirements
 
@@ -28,14 +29,16 @@ class KafkaBroker(ServerProcess):
     start_timeout_s = 60.0
     ready_poll_s = 0.03
     clean_exit_statuses = (0, kafka.SIGTERM_STATUS_OF_A_JVM)
+    jars = KAFKA
+    started_line = "Kafka Server started"
     heap = "512m"
     java_options: tuple[str, ...] | None = None  # instead of the ones that make it start soon
     formats_by_tool = False  # always
 
     def command(self) -> list[str]:
-        flags = self.java_options or kafka_classes.java_options()
+        flags = self.java_options or kafka_classes.java_options(self.jars)
         heap = (f"-Xmx{self.heap}", f"-Xms{self.heap}")
-        java = [requirements.java(), *flags, *heap, "-cp", jars.class_path()]
+        java = [requirements.java(), *flags, *heap, "-cp", requirements.jars(self.jars)]
         return kafka.command(java, self._properties_path)
 
     def prepare(self) -> None:
@@ -61,7 +64,7 @@ class KafkaBroker(ServerProcess):
         return ()
 
     def poll_ready(self) -> str | None:
-        if "Kafka Server started" not in self.log_text()[self._log_start :]:
+        if self.started_line not in self.log_text()[self._log_start :]:
             return None
         return f"127.0.0.1:{self.port}"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from lab.jars import KAFKA
+from lab.jars import KAFKA, Jars
 from tests.support import class_archive, jars, kafka_storage, requirements
 
 # A minute or two each, and nothing is measured: the first compiler is enough, and one collector.
@@ -23,14 +23,16 @@ def archive() -> Path:
     return KAFKA.directory / "classes.jsa"
 
 
-def java_options() -> tuple[str, ...]:
-    """For a short-lived process with `jars.class_path()`, or with more after it."""
-    return (*SHORT_LIVED, *class_archive.mapped_from(archive()))
+def java_options(kafka: Jars = KAFKA) -> tuple[str, ...]:
+    """For a short-lived process with the class path of these jars, or with more after it. Of an
+    older Kafka there is no archive."""
+    mapped = class_archive.mapped_from(archive()) if kafka is KAFKA else ()
+    return (*SHORT_LIVED, *mapped)
 
 
-def client_options() -> tuple[str, ...]:
+def client_options(kafka: Jars = KAFKA) -> tuple[str, ...]:
     """For a client or a tool."""
-    return (HEAP_OF_A_CLIENT, *java_options())
+    return (HEAP_OF_A_CLIENT, *java_options(kafka))
 
 
 def make() -> Path:

@@ -2,7 +2,8 @@
 
 `attempt` runs a tool and gives what it printed and its exit status, as subprocess.run would;
 `run` asks it to succeed. One JVM serves a session of tests (programs/java/Tools.java says how a
-tool's end is caught); it is replaced when a tool does not answer in time.
+tool's end is caught); it is replaced when a tool does not answer in time. Of an older Kafka only
+the first tool's output comes back: its tools are in Scala, which keeps the stream that it has seen.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import json
 import select
 import subprocess
 
+from lab.jars import KAFKA, Jars
 from tests.clients.agents import programs
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes, requirements
 
 TIMEOUT_S = 90
 OURS = ("Consoles",)  # programs/java has them; they run as the tools do
 
 
 class Tools:
-    def __init__(self, *java_options: str) -> None:
-        self._java_options = java_options
+    def __init__(self, *java_options: str, kafka: Jars = KAFKA) -> None:
+        self._java_options = (*kafka_classes.client_options(kafka), *java_options)
+        self._kafka = kafka
         self._process: subprocess.Popen[bytes] | None = None
 
     def attempt(
@@ -47,10 +50,10 @@ class Tools:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            class_path = f"{jars.class_path()}:{programs.program('java')}"
+            class_path = f"{requirements.jars(self._kafka)}:{programs.program('java')}"
             self._process = subprocess.Popen(
                 [
-                    requirements.java(), *kafka_classes.client_options(), "-cp", class_path,
+                    requirements.java(), "-cp", class_path,
                     "--add-opens", "java.base/java.lang=ALL-UNNAMED",
                     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *self._java_options, "Tools",
                 ],
