@@ -10,6 +10,7 @@ With Apache Kafka `rolling` has three kbrokers, too.
     streams     Kafka Streams with exactly_once_v2: one instance, three, one
     tasks       the same with group.protocol=streams
     connect     Kafka Connect with exactly.once.source.support
+    copier      Apache Kafka's TransactionalMessageCopier: one for each partition, then as a group
     resumed     Flink's way: a process ends what another one has left open
     dead        producers that are killed between send and commit, for good
     rolling     three brokers, restarted one after the other under copiers of every library
@@ -29,7 +30,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tests.exactly_once.copiers import COMMANDS
-from tests.exactly_once.scenarios import connect, copies, dead, resumed, rolling, streams
+from tests.exactly_once.scenarios import (
+    connect,
+    copies,
+    dead,
+    message_copier,
+    resumed,
+    rolling,
+    streams,
+)
 
 CHECKPOINTS: Final = 60  # of `resumed`, in a round
 Run = Callable[[], list[str]]
@@ -46,6 +55,7 @@ def chosen(options: argparse.Namespace, dice: random.Random) -> dict[str, Run]:
         "streams": lambda: streams.run(dice, say, rounds),
         "tasks": lambda: streams.run(dice, say, rounds, streams.STREAMS),
         "connect": lambda: connect.run(dice, say, rounds),
+        "copier": lambda: message_copier.run(dice, say, rounds),
         "resumed": lambda: resumed.run(dice, say, CHECKPOINTS * rounds),
         "dead": lambda: dead.run(say),
         "rolling": lambda: rolling.run(dice, say, libraries, rounds),
@@ -55,7 +65,7 @@ def chosen(options: argparse.Namespace, dice: random.Random) -> dict[str, Run]:
 
 
 def main() -> int:
-    names = ("copies", "streams", "tasks", "connect", "resumed", "dead", "rolling")
+    names = ("copies", "streams", "tasks", "connect", "copier", "resumed", "dead", "rolling")
     parser = argparse.ArgumentParser(
         prog="python -m tests.exactly_once", description=(__doc__ or "").splitlines()[0]
     )
