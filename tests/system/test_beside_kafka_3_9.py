@@ -258,6 +258,15 @@ class Side:
             "tokens": sorted((repr(each.token), each.hmac) for each in tokens),
         }
 
+    def topics(self) -> dict[str, object]:
+        """Ids, leaders and replicas by name."""
+        with Client(self._bootstrap) as client:
+            found = client.metadata().topics
+        return {
+            name: (each.topic_id, [(part.leader, part.replicas) for part in each.partitions])
+            for name, each in found.items()
+        }
+
     def effects(self, name: str, token: KnownToken) -> Effects:
         first, second = (ClientLogin(each, name, PASSWORD) for each in MECHANISMS)
         other = first._replace(name=odd(name))
@@ -371,22 +380,26 @@ def test_each_side_acts_by_the_nodes_of_the_other(zookeeper: ZooKeeper, tools: T
         # 3.9 reads it, and cannot set it: it looks for a host called 2001%3Adb8%3A%3A2.
         side.set(address("2001:db8::2"), {"connection_creation_rate": "7"})
         of_ours = side.create_token(OURS)
-        described = side.described()
+        described, topics = side.described(), side.topics()
         assert side.effects(OURS, of_ours) == expected(OURS)
         broker.stop()
 
         with OldKafkaBroker(settings, port=port):
+            comes_to_be(side.topics, topics)
             assert side.described() == described
             assert side.effects(OURS, of_ours) == expected(OURS)
+            side.create_topics("made-by-theirs")
+            comes_to_be(lambda: len(side.topics()), len(topics) + 1)
             side.fill(THEIRS, 3)
             of_theirs = side.create_token(THEIRS)
             comes_to_be(lambda: side.effects(THEIRS, of_theirs), expected(THEIRS))
             side.clear(OURS)
             side.end_token(of_ours)
-            described = side.described()
+            described, topics = side.described(), side.topics()
 
         broker.start()
         assert side.described() == described
+        assert side.topics() == topics and "made-by-theirs" in topics
         assert side.effects(THEIRS, of_theirs) == expected(THEIRS)
         assert not side.lets_in(by_token(of_ours))
         assert not side.lets_in(ClientLogin(MECHANISMS[0], OURS, PASSWORD))
