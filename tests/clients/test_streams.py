@@ -18,7 +18,7 @@ from tests.clients import adapters
 from tests.clients.adapters import Confluent, Consumer, Record
 from tests.clients.agents.driver import comes_to_be, eventually
 from tests.clients.agents.groups import Groups
-from tests.support import jars, kafka_classes, requirements
+from tests.support import jars, kafka_classes
 
 pytestmark = [
     pytest.mark.client, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(240),
@@ -42,7 +42,6 @@ def topics(admin: adapters.Admin) -> Iterator[None]:
 
 @contextmanager
 def example(name: str, bootstrap: str, place: Path) -> Iterator[subprocess.Popen[bytes]]:
-    requirements.jars(jars.STREAMS)
     settings = place / "streams.properties"
     settings.write_text(
         f"bootstrap.servers={bootstrap}\ncommit.interval.ms=200\nstate.dir={place}/state\n"
@@ -50,14 +49,12 @@ def example(name: str, bootstrap: str, place: Path) -> Iterator[subprocess.Popen
     )
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [
-                requirements.java(), kafka_classes.HEAP_OF_A_CLIENT, *kafka_classes.SHORT_LIVED,
-                "-cp", jars.STREAMS.class_path,
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"{EXAMPLES}.{name}",
-                str(settings),
-            ],
-            stdout=log, stderr=log,
-        )  # fmt: skip
+            kafka_classes.command(
+                f"{EXAMPLES}.{name}", str(settings), kafka=jars.STREAMS, log="warn"
+            ),
+            stdout=log,
+            stderr=log,
+        )
         try:
             yield process
         finally:

@@ -7,6 +7,7 @@ starts and stops.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,9 +31,22 @@ def java_options(kafka: Jars = KAFKA) -> tuple[str, ...]:
     return (*SHORT_LIVED, *mapped)
 
 
-def client_options(kafka: Jars = KAFKA) -> tuple[str, ...]:
-    """For a client or a tool."""
-    return (HEAP_OF_A_CLIENT, *java_options(kafka))
+def command(
+    main: str,
+    *words: str,
+    kafka: Jars = KAFKA,
+    classes: Path | None = None,
+    heap: str = HEAP_OF_A_CLIENT,
+    log: str = "error",
+    options: Sequence[str] = (),
+) -> list[str]:
+    """Of a client, a tool or a program in a JVM of its own; a skip where it cannot run. `classes`:
+    a directory of them, beside the jars of `kafka`. `log`: the lowest level of lines on stderr."""
+    class_path = requirements.jars(kafka) + (f":{classes}" if classes is not None else "")
+    return [
+        requirements.java(), heap, *java_options(kafka), "-cp", class_path,
+        f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log}", *options, main, *words,
+    ]  # fmt: skip
 
 
 def make() -> Path:

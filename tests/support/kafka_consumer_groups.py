@@ -168,15 +168,14 @@ def _tell_the_story(bootstrap: str, place: Path) -> dict[str, str]:
 
 def _run_java(bootstrap: str, topic: str, place: Path) -> None:
     """A console consumer that reads the two records there are, commits, and leaves."""
-    from tests.support import jars, kafka_classes, requirements
+    from tests.support import kafka_classes
 
     settings = place / "consumer.properties"
     settings.write_text("group.protocol=consumer\nclient.id=java\nauto.offset.reset=earliest\n")
-    command = [
-        requirements.java(), *kafka_classes.client_options(), "-cp", jars.class_path(), _CONSUMER,
-        "--bootstrap-server", bootstrap, "--topic", topic, "--group", "java",
+    command = kafka_classes.command(
+        _CONSUMER, "--bootstrap-server", bootstrap, "--topic", topic, "--group", "java",
         "--max-messages", "2", "--command-config", str(settings),
-    ]  # fmt: skip
+    )  # fmt: skip
     ran = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert ran.stdout.split() == [b"one", b"two"], ran.stderr
 

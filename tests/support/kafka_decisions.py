@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Self
 from kbroker.security.acls import Acl
 from kbroker.security.rights import Operation, ResourceType
 from tests.clients.agents import programs
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 
 # The levels of lines in its log, before the lines.
 _LEVELS: Final = ("INFO ", "DEBUG ")
@@ -31,10 +31,9 @@ class KafkaDecisions:
     """A context manager; `ask` as often as you like."""
 
     def __enter__(self) -> Self:
-        made = programs.build("java")
+        classes = programs.build("java")
         self._process = subprocess.Popen(
-            [requirements.java(), "-Xmx512m", *kafka_classes.SHORT_LIVED,
-             "-cp", f"{made}:{jars.class_path()}", "Decisions"],
+            kafka_classes.command("Decisions", classes=classes, heap="-Xmx512m", log="info"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         return self

@@ -6,17 +6,15 @@ import subprocess
 from collections.abc import Iterable
 
 from tests.clients.agents import programs
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 
 TIMEOUT_S = 300
 
 
 def answers(commands: Iterable[str]) -> list[str]:
     """To the commands that have one, in their order; see Delays.java."""
-    made = programs.build("java")
     ran = subprocess.run(
-        [requirements.java(), "-Xmx256m", *kafka_classes.SHORT_LIVED,
-         "-cp", f"{made}:{jars.class_path()}", "Delays"],
+        kafka_classes.command("Delays", classes=programs.build("java"), log="info"),
         input="\n".join(commands).encode(), capture_output=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr.decode()[-2_000:]

@@ -6,17 +6,16 @@ import subprocess
 from collections.abc import Iterable
 
 from tests.clients.agents import programs
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 
 TIMEOUT_S = 580
 
 
 def answers(commands: Iterable[str]) -> list[str]:
     """To the commands that have one, in their order; see GroupRules.java."""
-    made = programs.build("java")
+    classes = programs.build("java")
     ran = subprocess.run(
-        [requirements.java(), "-Xmx512m", *kafka_classes.SHORT_LIVED,
-         "-cp", f"{made}:{jars.class_path()}", "GroupRules"],
+        kafka_classes.command("GroupRules", classes=classes, heap="-Xmx512m", log="info"),
         input="\n".join(commands).encode(), capture_output=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr.decode()[-2_000:]

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 
 from kbroker.protocol.record_batch import Record
 from tests.clients.agents import programs
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 
 _ANSWER: Final = struct.Struct(">BIH")
 _PRODUCED, _COMPACTED, _APPEND_TIME, _CONSUMED = 1, 2, 4, 8
@@ -33,10 +33,9 @@ class KafkaVerdicts:
     """A context manager; `ask` as often as you like."""
 
     def __enter__(self) -> Self:
-        made = programs.build("java")
+        classes = programs.build("java")
         self._process = subprocess.Popen(
-            [requirements.java(), "-Xmx512m", *kafka_classes.SHORT_LIVED,
-             "-cp", f"{made}:{jars.class_path()}", "Verdicts"],
+            kafka_classes.command("Verdicts", classes=classes, heap="-Xmx512m", log="info"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         return self

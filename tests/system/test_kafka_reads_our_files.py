@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 from tests.support.led_log import open_led_log
 from tests.support.record_batches import CODECS, Record, build_batch
 from tests.system.conftest import MakeBroker
@@ -30,10 +30,7 @@ BATCHES = 150
 
 def dump(*arguments: str) -> str:
     ran = subprocess.run(
-        [
-            requirements.java(), *kafka_classes.client_options(), "-cp", jars.class_path(),
-            "org.apache.kafka.tools.DumpLogSegments", *arguments,
-        ],
+        kafka_classes.command("org.apache.kafka.tools.DumpLogSegments", *arguments, log="info"),
         capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr

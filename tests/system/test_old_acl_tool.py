@@ -18,7 +18,7 @@ from kbroker.metadata.store.zookeeper_settings import ZooKeeperSettings
 from kbroker.security.acl_filter import AclFilter
 from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
 from kbroker.security.rights import Operation, ResourceType
-from tests.support import jars, kafka_classes, requirements
+from tests.support import jars, kafka_classes
 from tests.support.zookeeper import ZooKeeper
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
 
@@ -34,7 +34,6 @@ class World:
     """A controller, and the tool."""
 
     def __init__(self, zookeeper: ZooKeeper, directory: Path) -> None:
-        self._classes = requirements.jars(jars.OLD_KAFKA)
         self._connect = zookeeper.connect
         self.chroot = zookeeper.chroot()
         self.settings = ZooKeeperSettings((zookeeper.connect,), self.chroot, 10_000, 30_000)
@@ -43,11 +42,12 @@ class World:
 
     def tool(self, *arguments: str) -> str:
         ran = subprocess.run(
-            [requirements.java(), kafka_classes.HEAP_OF_A_CLIENT, *kafka_classes.SHORT_LIVED,
-             "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", self._classes,
-             "kafka.admin.AclCommand", "--authorizer", "kafka.security.authorizer.AclAuthorizer",
-             "--authorizer-properties", f"zookeeper.connect={self._connect}{self.chroot}",
-             *arguments],
+            kafka_classes.command(
+                "kafka.admin.AclCommand", "--authorizer",
+                "kafka.security.authorizer.AclAuthorizer", "--authorizer-properties",
+                f"zookeeper.connect={self._connect}{self.chroot}", *arguments,
+                kafka=jars.OLD_KAFKA,
+            ),
             capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -22,7 +22,7 @@ import pytest
 
 from kbroker.testing import Cluster
 from kbroker.testing.inspection import wait_until
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes, requirements
 
 pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -162,11 +162,7 @@ class Java:
 
     def _start(self, tool: str, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [
-                requirements.java(), *kafka_classes.client_options(), "-cp", jars.class_path(),
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                f"org.apache.kafka.tools.{tool}", *arguments,
-            ],
+            kafka_classes.command(f"org.apache.kafka.tools.{tool}", *arguments),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from lab.jars import KAFKA, cache_directory
 from tests.clients.agents.driver import Agent
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes, requirements
 
 SOURCES = Path(__file__).resolve().parent.parent / "programs"
 ROOT = SOURCES.parents[2]
@@ -157,9 +157,7 @@ def _command(library: Library, bootstrap: str) -> list[str]:
     if library.language == "python":
         return [sys.executable, "-m", "tests.clients.agents.python", library.name, bootstrap]
     if library.language == "java":
-        class_path = f"{jars.class_path()}:{program('java')}"
-        return [requirements.java(), *kafka_classes.client_options(), "-cp", class_path,
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "Agent", bootstrap]  # fmt: skip
+        return kafka_classes.command("Agent", bootstrap, classes=program("java"))
     if library.language == "node":
         return [requirements.program("node", "install Node.js"),
                 str(program("node") / "agent.js"), bootstrap]  # fmt: skip

@@ -14,7 +14,7 @@ import subprocess
 
 from lab.jars import KAFKA, Jars
 from tests.clients.agents import programs
-from tests.support import kafka_classes, requirements
+from tests.support import kafka_classes
 
 TIMEOUT_S = 90
 OURS = ("Consoles",)  # programs/java has them; they run as the tools do
@@ -22,7 +22,7 @@ OURS = ("Consoles",)  # programs/java has them; they run as the tools do
 
 class Tools:
     def __init__(self, *java_options: str, kafka: Jars = KAFKA) -> None:
-        self._java_options = (*kafka_classes.client_options(kafka), *java_options)
+        self._java_options = ("--add-opens", "java.base/java.lang=ALL-UNNAMED", *java_options)
         self._kafka = kafka
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -50,13 +50,11 @@ class Tools:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            class_path = f"{requirements.jars(self._kafka)}:{programs.program('java')}"
             self._process = subprocess.Popen(
-                [
-                    requirements.java(), "-cp", class_path,
-                    "--add-opens", "java.base/java.lang=ALL-UNNAMED",
-                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *self._java_options, "Tools",
-                ],
+                kafka_classes.command(
+                    "Tools", kafka=self._kafka, classes=programs.program("java"), log="warn",
+                    options=self._java_options,
+                ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )  # fmt: skip

@@ -12,7 +12,7 @@ from tests.clients import adapters
 from tests.clients.adapters.confluent import eventually
 from tests.clients.days import script
 from tests.clients.days.admins import ADMINS
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 
 JAVA = "java"
 CLIENTS = (*(client.name for client in adapters.CLIENTS), JAVA)
@@ -50,13 +50,10 @@ def _python(name: str, bootstrap: str) -> script.Steps:
 
 def _java(bootstrap: str) -> script.Steps:
     ran = subprocess.run(
-        [
-            requirements.java(), *kafka_classes.client_options(), "-cp", jars.class_path(),
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", str(PROGRAM), bootstrap,
-        ],
+        kafka_classes.command(str(PROGRAM), bootstrap, log="off"),
         capture_output=True,
         timeout=JAVA_TIMEOUT_S,
-    )  # fmt: skip
+    )
     if ran.returncode != 0:
         raise RuntimeError((ran.stdout + ran.stderr).decode(errors="replace"))
     return [json.loads(line) for line in ran.stdout.splitlines()]

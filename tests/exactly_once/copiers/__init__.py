@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.clients.agents.programs import program
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 
 TAKEN: Final = "taken"
 SENT: Final = "sent"
@@ -45,9 +45,7 @@ def _python(module: str) -> list[str]:
 
 
 def _java() -> list[str]:
-    class_path = f"{jars.class_path()}:{program('java')}"
-    return [requirements.java(), *kafka_classes.client_options(), "-cp", class_path,
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "Copier"]  # fmt: skip
+    return kafka_classes.command("Copier", classes=program("java"))
 
 
 COMMANDS: Final[Mapping[str, Callable[[], list[str]]]] = {

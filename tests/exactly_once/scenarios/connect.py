@@ -23,7 +23,7 @@ from lab.ports import free_port
 from tests.clients.agents.programs import program
 from tests.exactly_once import world
 from tests.exactly_once.checker import each_once, nothing_open
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 
 MAIN: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 NAME: Final = "numbers"
@@ -66,11 +66,9 @@ class Worker:
         file = place / "worker.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._log = (place / "log.txt").open("ab")
-        class_path = f"{jars.class_path()}:{program('java')}"
-        self._command = [
-            requirements.java(), "-Xmx384m", *kafka_classes.SHORT_LIVED, "-cp", class_path,
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", MAIN, str(file),
-        ]  # fmt: skip
+        self._command = kafka_classes.command(
+            MAIN, str(file), classes=program("java"), heap="-Xmx384m", log="warn"
+        )
         self.start()
 
     def start(self) -> None:

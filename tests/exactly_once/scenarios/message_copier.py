@@ -22,7 +22,7 @@ from kbroker.testing.process import ServerProcess
 from tests.exactly_once import world
 from tests.exactly_once.checker import all_committed, each_once, nothing_open
 from tests.exactly_once.world import OUTPUT, PARTITIONS, Numbers
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 
 MAIN: Final = "org.apache.kafka.tools.TransactionalMessageCopier"
 INPUT: Final = "orders"
@@ -45,14 +45,13 @@ class Copier(threading.Thread):
 
     def __init__(self, bootstrap: str, number: int, words: Sequence[str]) -> None:
         super().__init__(name=f"copier-{number}")
-        self._command = [
-            requirements.java(), *kafka_classes.client_options(), "-cp", jars.class_path(),
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", MAIN, "--broker-list", bootstrap,
+        self._command = kafka_classes.command(
+            MAIN, "--broker-list", bootstrap,
             "--input-topic", INPUT, "--input-partition", str(number), "--output-topic", OUTPUT,
             "--consumer-group", GROUP, "--transactional-id", self.name,
             "--transaction-size", str(SIZE), "--transaction-timeout", str(TRANSACTION_MS),
-            "--enable-random-aborts", *words,
-        ]  # fmt: skip
+            "--enable-random-aborts", *words, log="off",
+        )  # fmt: skip
         self._ends = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self.statuses: Counter[int] = Counter()

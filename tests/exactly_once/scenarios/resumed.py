@@ -21,7 +21,7 @@ from tests.clients.agents.programs import program
 from tests.exactly_once import world
 from tests.exactly_once.checker import each_once, none_aborted, nothing_open
 from tests.exactly_once.world import OUTPUT, PARTITIONS
-from tests.support import jars, kafka_classes, requirements
+from tests.support import kafka_classes
 from tests.support.source_tree import ROOT
 
 COMMIT: Final = "commit"
@@ -42,11 +42,9 @@ class Resumed:
     """The program, started when it is asked and does not run."""
 
     def __init__(self, bootstrap: str) -> None:
-        class_path = f"{jars.class_path()}:{program('java')}"
-        self._command = [
-            requirements.java(), *kafka_classes.client_options(), "-cp", class_path,
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "Resumed", bootstrap, OUTPUT,
-        ]  # fmt: skip
+        self._command = kafka_classes.command(
+            "Resumed", bootstrap, OUTPUT, classes=program("java"), log="off"
+        )
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, *words: str) -> list[str]:

@@ -103,11 +103,9 @@ class Instance:
             f"reconnect.backoff.max.ms=200\n{_OF_INSTANCE[protocol]}"
         )
         self._log = (place / "log.txt").open("ab")
-        self._command = [
-            requirements.java(), kafka_classes.HEAP_OF_A_CLIENT, *kafka_classes.SHORT_LIVED,
-            "-cp", jars.STREAMS.class_path, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-            WORD_COUNT, str(settings),
-        ]  # fmt: skip
+        self._command = kafka_classes.command(
+            WORD_COUNT, str(settings), kafka=jars.STREAMS, log="warn"
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
