@@ -57,6 +57,9 @@ VERBS: Final[dict[str, Verb]] = {
     "perf": Verb("kbroker.cli.perf", "Measure: load, latency, limits, comparison."),
     "version": Verb("kbroker.cli.version", "Print the version."),
     "kafka-topics": Verb("kbroker.cli.kafka_topics", "As Apache Kafka's kafka-topics.sh."),
+    "kafka-get-offsets": Verb(
+        "kbroker.cli.kafka_get_offsets", "As Apache Kafka's kafka-get-offsets.sh."
+    ),
     "kafka-console-consumer": Verb(
         "kbroker.cli.kafka_console_consumer", "As Apache Kafka's kafka-console-consumer.sh."
     ),

@@ -7,7 +7,7 @@ that. With one, this is a member as `kbroker consume -G` is.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -30,11 +30,12 @@ from kbroker.cli.kafka_tool import (
     KafkaTool,
     connected,
     field_of,
+    flag,
     option,
     properties_of,
     refuse,
 )
-from kbroker.cli.output import say, say_tabbed
+from kbroker.cli.output import say, say_to_programs
 from kbroker.clock import NS_PER_MS
 from kbroker.peer.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted
 
@@ -186,7 +187,7 @@ def _take_older_names(options: dict[str, Any]) -> None:
             continue
         if options[field]:
             refuse(f"Options --{old} and --{new} cannot be specified together.")
-        say_tabbed(
+        say_to_programs(
             f"Option --{old} is deprecated and will be removed in a future version."
             f" Use --{new} instead."
         )
@@ -272,10 +273,6 @@ def _records(
         source.positions[where] = max(batch.last_offset + 1, begin)
 
 
-def _flags(names: Iterable[tuple[str, str]]) -> list[click.Option]:
-    return [click.Option([f"--{name}"], is_flag=True, help=words) for name, words in names]
-
-
 command: Final = KafkaTool(
     "kafka-console-consumer",
     callback=_run,
@@ -285,7 +282,7 @@ command: Final = KafkaTool(
         option("topic", "TOPIC", "Whose records."),
         option("partition", "N", "Of this one; no group then.", type=click.IntRange(0)),
         option("offset", "WHERE", "earliest, latest or a number; with --partition."),
-        *_flags([("from-beginning", "Where nothing else says it, from the first record.")]),
+        flag("from-beginning", "Where nothing else says it, from the first record."),
         option("max-messages", "N", "End after so many.", type=click.IntRange(1)),
         option("timeout-ms", "MS", "End when no record comes for so long.", type=click.IntRange(0)),
         option("group", "GROUP", "Share the partitions with the group's members."),
@@ -298,6 +295,6 @@ command: Final = KafkaTool(
             option(old, "...", f"The older name of --{new}.", multiple="property" in old)
             for old, new in _OLDER_NAMES.items()
         ),
-        *_flags([("skip-message-on-error", "Without effect.")]),
+        flag("skip-message-on-error", "Without effect."),
     ],
 )

@@ -19,7 +19,7 @@ from kbroker.cli.kafka_tool import (
     properties_of,
     refuse,
 )
-from kbroker.cli.output import say_tabbed
+from kbroker.cli.output import say_to_programs
 
 if TYPE_CHECKING:
     from kbroker.protocol.record_batch import Record
@@ -105,7 +105,7 @@ def _take_older_names(options: dict[str, Any]) -> None:
             continue
         if options[field]:
             refuse(f"Options --{new} and --{old} cannot be specified together.")
-        say_tabbed(
+        say_to_programs(
             f"Warning: --{old} is deprecated and will be removed in a future version."
             f" Use --{new} instead."
         )

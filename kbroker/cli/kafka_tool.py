@@ -2,20 +2,23 @@
 
 Place in the flow: scripts that were written for the original's `kafka-topics.sh` run with
 `kbroker kafka-topics`. Their options, lines on standard output and exit statuses are the same,
-which `tests/clients/test_kafka_tools.py` holds beside the original. A command that no such test
-holds is not here. Text about usage is ours, and no stack trace follows an error.
+which `tests/clients/test_kafka_tools.py` and `test_kafka_admin_tools.py` hold beside the original.
+A command that no such test holds is not here. Text about usage is ours, and no stack trace follows
+an error.
 
-Settings are judged by the broker, in its words. The status of every error is 1.
+Settings are judged by the broker, in its words. The status of an error is 1, unless it is another
+one in the original.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from kbroker.cli.output import say, say_tabbed
+from kbroker.cli.output import say, say_to_programs
 from kbroker.errors import ErrorCode, KafkaError, UserError
 
 if TYPE_CHECKING:
@@ -29,29 +32,54 @@ _LOAD: Final = 0.75
 
 class KafkaTool(click.Command):
     """`subject` is in the line of an error on standard output, "Error while executing SUBJECT : ".
-    Without one the error alone is on standard error."""
+    Without one the error is on standard error, after the words `before`. As in the original, words
+    that belong to no option are left out of account, and an option has one value."""
 
-    def __init__(self, *arguments: Any, subject: str = "", **more: Any) -> None:
+    allow_extra_args = True
+
+    def __init__(
+        self, *arguments: Any, subject: str = "", before: str = "", **more: Any
+    ) -> None:
         super().__init__(*arguments, **more)
         self._subject: Final = subject
+        self._before: Final = before
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
+            self._refuse_repeated(self.make_parser(ctx).parse_args(list(args))[2])
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            refuse(f"{error.option_name.lstrip('-')} is not a recognized option")
+            refuse(f"{self._before}{error.option_name.lstrip('-')} is not a recognized option")
+        except click.BadOptionUsage as error:
+            name = error.option_name.lstrip("-")
+            refuse(f"{self._before}Option {name} requires an argument")
         except click.UsageError as error:
-            refuse(error.format_message())
+            refuse(self._before + error.format_message())
+
+    def _refuse_repeated(self, given: Sequence[click.Parameter]) -> None:
+        for each in given:
+            is_one = isinstance(each, click.Option) and not (each.is_flag or each.multiple)
+            if is_one and given.count(each) > 1:
+                name = each.opts[0].lstrip("-")
+                refuse(
+                    f"{self._before}Found multiple arguments for option {name},"
+                    " but you asked for only one"
+                )
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (KafkaError, UserError) as error:
-            if self._subject:
-                say_tabbed(f"Error while executing {self._subject} : {text_of(error)}")
-            else:
-                say(str(error) if isinstance(error, KafkaError) else text_of(error), err=True)
-            return FAILED
+            return self.failed(error)
+
+    def failed(self, error: KafkaError | UserError) -> int:
+        """Prints the line of an error; the status."""
+        if self._subject:
+            say_to_programs(f"Error while executing {self._subject} : {text_of(error)}")
+        else:
+            text = str(error) if isinstance(error, KafkaError) else text_of(error)
+            say(self._before + text, err=True)
+        return FAILED
 
 
 def field_of(option: str) -> str:
@@ -62,6 +90,18 @@ def field_of(option: str) -> str:
 def option(name: str, metavar: str, words: str, **more: Any) -> click.Option:
     """An option with a value."""
     return click.Option([f"--{name}", field_of(name)], metavar=metavar, help=words, **more)
+
+
+def flag(name: str, words: str) -> click.Option:
+    """An option without a value."""
+    return click.Option([f"--{name}", field_of(name)], is_flag=True, help=words)
+
+
+def given_of(options: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the options that are there."""
+    return frozenset(
+        name.replace("_", "-") for name, value in options.items() if value not in (None, False, ())
+    )
 
 
 def refuse(message: str) -> NoReturn:
@@ -102,6 +142,15 @@ def connected(
     return Client(bootstrap, login=login)
 
 
+def topic_expression(text: str) -> re.Pattern[str]:
+    """A regular expression, or several with commas between them; quotes around it are dropped."""
+    plain = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        return re.compile(plain)
+    except re.error:
+        fail(f"{plain} is an invalid regex.")
+
+
 def properties_of(texts: Iterable[str]) -> dict[str, str]:
     """Of options that are given as NAME=VALUE."""
     found = {}
@@ -118,6 +167,10 @@ _WORDS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.LEADER_NOT_AVAILABLE: "There is no leader for this topic-partition as we are in the"
+    " middle of a leadership election.",
+    ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported.",
 }
 
 

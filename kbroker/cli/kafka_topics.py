@@ -13,10 +13,14 @@ from kbroker.cli.kafka_tool import (
     KafkaTool,
     connected,
     fail,
+    flag,
+    given_of,
     in_hash_order,
+    option,
     refuse,
+    topic_expression,
 )
-from kbroker.cli.output import say_tabbed
+from kbroker.cli.output import say_to_programs
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.types import TopicPartition, uuid_text
 
@@ -54,14 +58,6 @@ _ONLY_WITH: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def _flag(name: str, words: str) -> click.Option:
-    return click.Option([f"--{name}"], is_flag=True, help=words)
-
-
-def _value(name: str, metavar: str, words: str, **more: Any) -> click.Option:
-    return click.Option([f"--{name}"], metavar=metavar, help=words, **more)
-
-
 class Asked(NamedTuple):
     """What the options say; `given` are their names."""
 
@@ -74,8 +70,8 @@ class Asked(NamedTuple):
     assignment: tuple[tuple[int, ...], ...]
     page: int
 
-    def has(self, option: str) -> bool:
-        return option in self.given
+    def has(self, name: str) -> bool:
+        return name in self.given
 
 
 def _run(**options: Any) -> int | None:
@@ -89,9 +85,7 @@ def _run(**options: Any) -> int | None:
 
 
 def _asked(options: Mapping[str, Any]) -> Asked:
-    given = frozenset(
-        name.replace("_", "-") for name, value in options.items() if value not in (None, False, ())
-    )
+    given = given_of(options)
     actions = [each for each in ACTIONS if each in given]
     if len(actions) != 1:
         refuse(
@@ -110,9 +104,9 @@ def _asked(options: Mapping[str, Any]) -> Asked:
         )
     if action == "alter" and "partitions" not in given:
         refuse('Missing required argument "[partitions]"')
-    for option, takers in _ONLY_WITH.items():
-        if option in given and action not in takers:
-            refuse(f'Option "[{option}]" can\'t be used with option "[{action}]"')
+    for name, takers in _ONLY_WITH.items():
+        if name in given and action not in takers:
+            refuse(f'Option "[{name}]" can\'t be used with option "[{action}]"')
     if action == "create" and "replica-assignment" in given:
         for other in ("partitions", "replication-factor"):
             if other in given:
@@ -167,7 +161,7 @@ def _create(client: Client, asked: Asked) -> None:
 
     name, configs = asked.topic or "", _configs(asked.configs)
     if any(each in name for each in "._"):
-        say_tabbed(_COLLIDE)
+        say_to_programs(_COLLIDE)
     factor = asked.replication_factor
     if factor is not None and not 1 <= factor <= _REPLICATION_FACTOR_MAX:
         fail(f"The replication factor must be between 1 and {_REPLICATION_FACTOR_MAX} inclusive")
@@ -178,7 +172,7 @@ def _create(client: Client, asked: Asked) -> None:
     if result.error is ErrorCode.TOPIC_ALREADY_EXISTS and asked.has("if-not-exists"):
         return
     _raise(result)
-    say_tabbed(f"Created topic {name}.")
+    say_to_programs(f"Created topic {name}.")
 
 
 def _configs(texts: Sequence[str]) -> dict[str, str]:
@@ -201,7 +195,7 @@ def _raise(result: TopicResult) -> None:
 
 def _list(client: Client, asked: Asked) -> None:
     for name in _names(client, asked) or [""]:
-        say_tabbed(name)
+        say_to_programs(name)
 
 
 def _names(client: Client, asked: Asked) -> list[str]:
@@ -211,17 +205,8 @@ def _names(client: Client, asked: Asked) -> list[str]:
     names = sorted(each.name for each in known if not (exclude and each.internal))
     if asked.topic is None:
         return names
-    wanted = _expression(asked.topic)
+    wanted = topic_expression(asked.topic)
     return [name for name in names if wanted.fullmatch(name)]
-
-
-def _expression(text: str) -> re.Pattern[str]:
-    """A regular expression, or several with commas between them; quotes around it are dropped."""
-    plain = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
-    try:
-        return re.compile(plain)
-    except re.error as error:
-        fail(f"{plain} is an invalid regex: {error}")
 
 
 def _require_some(names: Sequence[str], asked: Asked) -> None:
@@ -283,7 +268,7 @@ def _described_names(client: Client, asked: Asked) -> list[str]:
         _require_some(names, asked)
         return names
     if asked.topic is not None and asked.has("if-exists"):
-        say_tabbed(
+        say_to_programs(
             "Only topic id will be used when both --topic and --topic-id are specified and topicId"
             " is not Uuid.ZERO_UUID"
         )
@@ -358,7 +343,7 @@ def _print(
     partitions = sorted(topic.partitions)
     if not reports and (set_ones or not overrides):
         first = moving.get(TopicPartition(topic.name, partitions[0].number))
-        say_tabbed(
+        say_to_programs(
             f"Topic: {topic.name}"
             + ("" if topic.topic_id is None else f"\tTopicId: {uuid_text(topic.topic_id)}")
             + f"\tPartitionCount: {len(partitions)}"
@@ -413,7 +398,7 @@ def _print_partition(
         parts.append(f"Adding Replicas: {_joined(move.adding)}")
         parts.append(f"Removing Replicas: {_joined(move.removing)}")
     parts += [f"Elr: {_joined(each.eligible)}", f"LastKnownElr: {_joined(each.last_known)}"]
-    say_tabbed("\t" + "\t".join(parts))
+    say_to_programs("\t" + "\t".join(parts))
 
 
 def _joined(nodes: Sequence[int] | None) -> str:
@@ -438,27 +423,27 @@ command: Final = KafkaTool(
     callback=_run,
     help="Create, list, describe, grow and delete topics, with the options of kafka-topics.sh.",
     params=[
-        _value("bootstrap-server", "HOST:PORT,...", "Brokers to ask first."),
-        _value("command-config", "FILE", "How to authenticate."),
-        _flag("list", "List topics."),
-        _flag("create", "Create a topic."),
-        _flag("delete", "Delete topics."),
-        _flag("alter", "Add partitions to topics."),
-        _flag("describe", "Show partitions, replicas and settings of topics."),
-        _value("topic", "TOPIC", "The topic; except with --create a regular expression."),
-        _value("topic-id", "ID", "The topic to describe, by its id."),
-        _value("config", "NAME=VALUE", "A setting of the new topic.", multiple=True),
-        _value("partitions", "COUNT", "How many there are to be.", type=int),
-        _value("replication-factor", "COUNT", "Replicas of each partition.", type=int),
-        _value("replica-assignment", "BROKER:...,...", "The brokers of each partition."),
-        _flag(_REPORTS[0], "Only partitions of which replicas are not in sync."),
-        _flag(_REPORTS[1], "Only partitions without a leader."),
-        _flag(_REPORTS[2], "Only partitions with fewer in-sync replicas than their minimum."),
-        _flag(_REPORTS[3], "Only partitions with as many in-sync replicas as their minimum."),
-        _flag("topics-with-overrides", "Only topics with settings of their own."),
-        _flag("if-exists", "No error if the topic is not there."),
-        _flag("if-not-exists", "No error if the topic is there already."),
-        _flag("exclude-internal", "Without internal topics."),
-        _value("partition-size-limit-per-response", "COUNT", "Partitions in a page.", type=int),
+        option("bootstrap-server", "HOST:PORT,...", "Brokers to ask first."),
+        option("command-config", "FILE", "How to authenticate."),
+        flag("list", "List topics."),
+        flag("create", "Create a topic."),
+        flag("delete", "Delete topics."),
+        flag("alter", "Add partitions to topics."),
+        flag("describe", "Show partitions, replicas and settings of topics."),
+        option("topic", "TOPIC", "The topic; except with --create a regular expression."),
+        option("topic-id", "ID", "The topic to describe, by its id."),
+        option("config", "NAME=VALUE", "A setting of the new topic.", multiple=True),
+        option("partitions", "COUNT", "How many there are to be.", type=int),
+        option("replication-factor", "COUNT", "Replicas of each partition.", type=int),
+        option("replica-assignment", "BROKER:...,...", "The brokers of each partition."),
+        flag(_REPORTS[0], "Only partitions of which replicas are not in sync."),
+        flag(_REPORTS[1], "Only partitions without a leader."),
+        flag(_REPORTS[2], "Only partitions with fewer in-sync replicas than their minimum."),
+        flag(_REPORTS[3], "Only partitions with as many in-sync replicas as their minimum."),
+        flag("topics-with-overrides", "Only topics with settings of their own."),
+        flag("if-exists", "No error if the topic is not there."),
+        flag("if-not-exists", "No error if the topic is there already."),
+        flag("exclude-internal", "Without internal topics."),
+        option("partition-size-limit-per-response", "COUNT", "Partitions in a page.", type=int),
     ],
 )

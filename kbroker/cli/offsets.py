@@ -5,7 +5,7 @@ Without names, of every topic that is not internal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,9 +18,6 @@ from kbroker.peer.partitions import by_partition, existing, log_ends, log_offset
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
     from kbroker.types import TopicPartition
-
-# In ListOffsets: the offset of the record with the greatest timestamp (KIP-734).
-_MAX_TIMESTAMP: Final = -3
 
 
 @click.command("offsets")
@@ -38,10 +35,10 @@ def command(
     topics: tuple[str, ...], internal: bool, at: str | None, bootstrap: str, output: str
 ) -> None:
     """Show where logs begin and end."""
-    from kbroker.peer.messages import EARLIEST_TIMESTAMP
+    from kbroker.peer.messages import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
 
     chosen = [parse_chosen(text) for text in topics]
-    moment_ms = None if at is None else _MAX_TIMESTAMP if at == "newest" else parse_moment(at)
+    moment_ms = None if at is None else MAX_TIMESTAMP if at == "newest" else parse_moment(at)
     with connect(bootstrap) as client:
         partitions = existing(client, chosen) if chosen else _every(client, internal=internal)
         starts = log_offsets(client, partitions, EARLIEST_TIMESTAMP)

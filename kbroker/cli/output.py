@@ -3,8 +3,8 @@
 Text is for people and may change; JSON is for programs: one document on standard output, field
 names in snake_case, nothing else beside it. Errors go to standard error in both forms.
 
-Text may quote what clients have sent, so it is printed by `say`, `say_tabbed` and `print_table`
-alone.
+Text may quote what clients have sent, so it is printed by `say`, `say_to_programs` and
+`print_table` alone.
 """
 
 from __future__ import annotations
@@ -45,9 +45,13 @@ def say(line: str, *, err: bool = False) -> None:
     click.echo(escaped(line), err=err)
 
 
-def say_tabbed(line: str) -> None:
-    """A line whose parts have tabs between them, as programs read it; the rest is escaped."""
-    click.echo("\t".join(escaped(part) for part in line.split("\t")))
+def say_to_programs(line: str, *, err: bool = False) -> None:
+    """A line as programs read it. On a terminal what moves a cursor is escaped, tabs are not."""
+    stream = sys.stderr if err else sys.stdout
+    if stream.isatty():
+        line = "\t".join(escaped(part) for part in line.split("\t"))
+    stream.write(line + "\n")  # click.echo would take escape sequences out
+    stream.flush()
 
 
 def as_cell(value: object) -> str:

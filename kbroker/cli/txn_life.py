@@ -22,7 +22,7 @@ from kbroker.coordinator.txn.records import RecordError, decode_key, decode_valu
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.peer.log_reading import headers, offset_at, pieces
-from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from kbroker.peer.transactions import STATE_TOPIC
 from kbroker.protocol.record_batch import CONTROL, TRANSACTIONAL, decode_batches
 from kbroker.protocol.wire import ProtocolError
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 BEFORE_START_MS: Final = 60_000
 # Of one partition of data.
 SEARCHED_BYTES_MAX: Final = 256 * 1024 * 1024
-_MAX_TIMESTAMP: Final = -3  # in ListOffsets: the record with the greatest timestamp
 _COMMIT: Final = 1
 _MARKER_KEY: Final = struct.Struct(">hh")
 _PREPARED: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
@@ -305,7 +304,7 @@ def _data_in(
 
 def _last_data(client: Client, place: TopicPartition, end: int) -> int:
     """Markers after the newest data are few, so they are searched from there on."""
-    newest = client.list_offsets({place: _MAX_TIMESTAMP})[place]
+    newest = client.list_offsets({place: MAX_TIMESTAMP})[place]
     if newest.error is ErrorCode.NONE and newest.offset >= 0:
         return newest.offset
     return max(0, end - 1)

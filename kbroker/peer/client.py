@@ -319,7 +319,9 @@ class Client:
         return self._at_leaders(
             timestamps,
             ApiKey.LIST_OFFSETS,
-            lambda version, share: messages.encode_list_offsets(version, share, isolation),
+            lambda version, share: messages.encode_list_offsets(
+                version, share, isolation, timeout_ms=self._timeout_ms
+            ),
             messages.decode_list_offsets,
         )
 

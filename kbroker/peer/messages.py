@@ -34,6 +34,17 @@ SOFTWARE_VERSION: Final = "0.1.0"
 
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
+MAX_TIMESTAMP: Final = -3  # the record with the greatest one
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+# The version of ListOffsets that has each of these words.
+_LIST_OFFSETS_SINCE: Final = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
 
 
 class BrokerAddress(NamedTuple):
@@ -385,9 +396,18 @@ def decode_fetch(reader: Reader, version: int) -> dict[TopicPartition, FetchResu
 
 
 def encode_list_offsets(
-    version: int, timestamps: Mapping[TopicPartition, int], isolation: int = READ_UNCOMMITTED
+    version: int,
+    timestamps: Mapping[TopicPartition, int],
+    isolation: int = READ_UNCOMMITTED,
+    *,
+    timeout_ms: int = 0,
 ) -> bytes:
+    """KafkaError: the broker is too old for one of the words. `timeout_ms`: how long a broker may
+    look for a timestamp in remote storage."""
     table = tables.list_offsets
+    for timestamp in timestamps.values():
+        if version < _LIST_OFFSETS_SINCE.get(timestamp, 0):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets {version}: {timestamp}")
     topics = [
         table.ListOffsetsTopic(
             name=name,
@@ -400,7 +420,9 @@ def encode_list_offsets(
         )
         for name, some in by_topic(timestamps)
     ]
-    request = table.Request(replica_id=-1, isolation_level=isolation, topics=topics)
+    request = table.Request(
+        replica_id=-1, isolation_level=isolation, topics=topics, timeout_ms=timeout_ms
+    )
     return request.encode(version)
 
 

@@ -15,7 +15,7 @@ from kbroker.types import ApiKey
 VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.PRODUCE: (3, 9),
     ApiKey.FETCH: (4, 12),
-    ApiKey.LIST_OFFSETS: (1, 7),
+    ApiKey.LIST_OFFSETS: (1, 11),
     ApiKey.METADATA: (4, 12),
     ApiKey.OFFSET_COMMIT: (2, 9),
     ApiKey.OFFSET_FETCH: (2, 7),

@@ -23,6 +23,17 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == (f"group {SEEN}\ngröße\n", f"error: {SEEN}\n")
 
 
+def test_a_line_for_programs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is, except on a terminal."""
+    output.say_to_programs(f"group\t{HOSTILE}")
+    assert capsys.readouterr().out == f"group\t{HOSTILE}\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output.say_to_programs(f"group\t{HOSTILE}")
+    assert capsys.readouterr().out == f"group\t{SEEN}\n"
+
+
 def test_a_table_is_as_wide_as_its_visible_text(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("GROUP", "STATE"), [[HOSTILE, "Stable"]])
     head, line = capsys.readouterr().out.splitlines()
