@@ -41,6 +41,7 @@ from kbroker.peer.placement_messages import PartitionResult, ReassignedPartition
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
+    from kbroker.protocol.wire import Reader
     from kbroker.security.client_login import ClientLogin
     from kbroker.security.rights import Operation
 
@@ -196,17 +197,28 @@ class Client:
     ) -> list[ConfigValue]:
         """Settings of one resource: all, or those named; with synonyms and documentation, or not.
 
-        A broker is asked for its own and its loggers'.
+        A broker is asked for its own and its loggers'. A topic that is not there is not waited for.
         """
 
         def encode(version: int) -> bytes:
             return config_messages.encode_describe_configs(version, resource, keys, details=details)
 
-        decode = config_messages.decode_describe_configs
+        def decode(reader: Reader, version: int) -> list[ConfigValue] | KafkaError:
+            try:
+                return config_messages.decode_describe_configs(reader, version)
+            except KafkaError as error:
+                if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return error
+                raise
+
         node_id = _node_id(resource)
         if node_id is None:
-            return self.cluster.anywhere(ApiKey.DESCRIBE_CONFIGS, encode, decode)
-        return self.cluster.at_broker(node_id, ApiKey.DESCRIBE_CONFIGS, encode, decode)
+            found = self.cluster.anywhere(ApiKey.DESCRIBE_CONFIGS, encode, decode)
+        else:
+            found = self.cluster.at_broker(node_id, ApiKey.DESCRIBE_CONFIGS, encode, decode)
+        if isinstance(found, KafkaError):
+            raise found
+        return found
 
     def alter_configs(
         self,

@@ -107,11 +107,13 @@ def test_groups(run: Run, document: Document, name: str) -> None:
         (["get", "--broker", "99"], 1, "there is no broker 99 -> there are: 1"),
         (["get", "--broker", "1", "nope"], 2, "there is no broker key nope"),
         (["explain", "nope", "--broker", "1"], 2, "there is no broker key nope"),
+        (["get", "-t", "no-such-topic"], 1, "UNKNOWN_TOPIC_OR_PARTITION (3)"),
         (["explain", "node.id", "--broker", "1", "--config", "f"], 2, "has its own file"),
         (["set", "--broker", "1", "novalue"], 2, "is no KEY=VALUE"),
         (["set", "-t", "no-such-topic", "retention.ms=5"], 1, "UNKNOWN_TOPIC_OR_PARTITION (3)"),
     ],
 )
+@pytest.mark.timeout(20)  # none of them is tried again until the client's time is over
 def test_values_that_cannot_be(run: Run, words: list[str], status: int, line: str) -> None:
     got, out, err = run("config", *words)
     assert (got, out, err.count("\n")) == (status, "", 1), err
