@@ -57,6 +57,7 @@ VERBS: Final[dict[str, Verb]] = {
     "perf": Verb("kbroker.cli.perf", "Measure: load, latency, limits, comparison."),
     "version": Verb("kbroker.cli.version", "Print the version."),
     "kafka-topics": Verb("kbroker.cli.kafka_topics", "As Apache Kafka's kafka-topics.sh."),
+    "kafka-configs": Verb("kbroker.cli.kafka_configs", "As Apache Kafka's kafka-configs.sh."),
     "kafka-get-offsets": Verb(
         "kbroker.cli.kafka_get_offsets", "As Apache Kafka's kafka-get-offsets.sh."
     ),

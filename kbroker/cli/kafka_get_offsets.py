@@ -64,8 +64,7 @@ def _timestamp(text: str) -> int:
         return int(text)
     known = " / ".join(f"{number} or {word}" for word, number in _WORDS.items())
     fail(
-        f"Malformed time argument {text}. Please use {known},"
-        " or a specified long format timestamp"
+        f"Malformed time argument {text}. Please use {known}, or a specified long format timestamp"
     )
 
 
@@ -111,9 +110,7 @@ def _of_rule(text: str) -> Wanted:
     if only is not None:
         low, high = only, only + 1
     first, end = low or 0, _PARTITION_MAX if high is None else high
-    return lambda topic, partition: (
-        topics.fullmatch(topic) is not None and first <= partition < end
-    )
+    return lambda topic, partition: topics.fullmatch(topic) is not None and first <= partition < end
 
 
 def _bound(digits: str | None) -> int | None:

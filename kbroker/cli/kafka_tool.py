@@ -12,9 +12,11 @@ one in the original.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -24,10 +26,14 @@ from kbroker.errors import ErrorCode, KafkaError, UserError
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
 
+Name = TypeVar("Name")
+
 FAILED: Final = 1
+_IN_ORDER: Final = "kbroker.options"
 _HASH_BITS: Final = 0xFFFFFFFF
 _FIRST_BUCKETS: Final = 16
 _LOAD: Final = 0.75
+_SPECIAL: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 class KafkaTool(click.Command):
@@ -37,16 +43,16 @@ class KafkaTool(click.Command):
 
     allow_extra_args = True
 
-    def __init__(
-        self, *arguments: Any, subject: str = "", before: str = "", **more: Any
-    ) -> None:
+    def __init__(self, *arguments: Any, subject: str = "", before: str = "", **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._subject: Final = subject
         self._before: Final = before
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            self._refuse_repeated(self.make_parser(ctx).parse_args(list(args))[2])
+            given = self.make_parser(ctx).parse_args(list(args))[2]
+            self._refuse_repeated(given)
+            ctx.meta[_IN_ORDER] = [each.name for each in given]
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             refuse(f"{self._before}{error.option_name.lstrip('-')} is not a recognized option")
@@ -97,10 +103,18 @@ def flag(name: str, words: str) -> click.Option:
     return click.Option([f"--{name}", field_of(name)], is_flag=True, help=words)
 
 
+def in_order(*names: str) -> list[str]:
+    """Which of these options of the running command were given, in the order of its line."""
+    given: list[str] = click.get_current_context().meta[_IN_ORDER]
+    return [each for each in given if each in names]
+
+
 def given_of(options: Mapping[str, Any]) -> frozenset[str]:
     """The names of the options that are there."""
     return frozenset(
-        name.replace("_", "-") for name, value in options.items() if value not in (None, False, ())
+        name.replace("_", "-")
+        for name, value in options.items()
+        if value is not None and value is not False and value != ()
     )
 
 
@@ -174,7 +188,7 @@ _WORDS: Final = {
 }
 
 
-# --- the order of Java's hash tables -------------------------------------------------------------
+# --- as Java prints ------------------------------------------------------------------------------
 
 
 def java_hash(text: str) -> int:
@@ -186,17 +200,30 @@ def java_hash(text: str) -> int:
     return value
 
 
-def in_hash_order(names: Iterable[str]) -> Iterator[str]:
+def in_hash_order(
+    names: Iterable[Name],
+    hash_of: Callable[[Any], int] = java_hash,
+    *,
+    size: int = _FIRST_BUCKETS,
+) -> Iterator[Name]:
     """As a `HashMap` with these keys is walked, into which they were put in this order: several
-    tools print settings so. Buckets of more than eight keys would be trees; so many do not meet
-    among the names of settings."""
+    tools print settings so. `size` is what it was made for. Buckets of more than eight keys would
+    be trees; so many do not meet among the names of settings."""
     put = list(dict.fromkeys(names))
-    buckets = _FIRST_BUCKETS
+    buckets = 1 << max(size - 1, 0).bit_length()
     while len(put) > buckets * _LOAD:
         buckets *= 2
-    placed: list[list[str]] = [[] for _ in range(buckets)]
+    placed: list[list[Name]] = [[] for _ in range(buckets)]
     for name in put:
-        value = java_hash(name)
+        value = hash_of(name) & _HASH_BITS
         placed[(value ^ (value >> 16)) & (buckets - 1)].append(name)
     for bucket in placed:
         yield from bucket
+
+
+def java_double(value: float) -> str:
+    """`Double.toString`."""
+    if value == 0 or not math.isfinite(value) or 1e-3 <= abs(value) < 1e7:
+        return _SPECIAL.get(str(value), str(value))
+    mantissa, _, power = f"{Decimal(repr(value)).normalize():e}".partition("e")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(power)}"

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import click
-
 from kbroker.cli.kafka_tool import (
     KafkaTool,
     connected,

@@ -14,7 +14,6 @@ import click
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.output import output_option, say, write_rows
 from kbroker.errors import ErrorCode, UsageError
-from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.quota.entities import QuotaEntity
@@ -80,14 +79,10 @@ def remove_quotas(keys: tuple[str, ...], bootstrap: str, **named: Any) -> None:
 def _alter(
     bootstrap: str, entity: QuotaEntity, quotas: Mapping[str, float], removed: Sequence[str]
 ) -> None:
-    from kbroker.peer.quota_messages import decode_alter_quotas, encode_alter_quotas
+    from kbroker.peer.security import Security
 
     with connect(bootstrap) as client:
-        results = client.cluster.at_controller(
-            ApiKey.ALTER_CLIENT_QUOTAS,
-            lambda version: encode_alter_quotas(version, entity, quotas, removed),
-            decode_alter_quotas,
-        )
+        results = Security(client).alter_quotas(entity, quotas, removed)
     for each in results:
         if each.error is not ErrorCode.NONE:
             raise refuse(each.error, str(entity), each.message)

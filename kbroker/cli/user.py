@@ -19,7 +19,6 @@ from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.output import output_option, say, write_rows
 from kbroker.errors import ErrorCode, UsageError
 from kbroker.limits import SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN
-from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
@@ -162,14 +161,9 @@ def _mechanisms(names: Sequence[str]) -> list[ScramMechanism]:
 def _alter(
     client: Client, new: Sequence[NewPassword], removed: Sequence[tuple[str, ScramMechanism]]
 ) -> None:
-    from kbroker.peer.user_messages import decode_alter_users, encode_alter_users
+    from kbroker.peer.security import Security
 
-    results = client.cluster.at_controller(
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        lambda version: encode_alter_users(version, new, removed),
-        decode_alter_users,
-    )
-    for each in results:
+    for each in Security(client).alter_users(new, removed):
         if each.error is not ErrorCode.NONE:
             raise refuse(each.error, each.name, each.message)
 

@@ -220,6 +220,14 @@ class Client:
             raise found
         return found
 
+    def config_resources(self, kind: int) -> list[str]:
+        """The names of resources of one kind that have settings of their own."""
+        return self.cluster.anywhere(
+            ApiKey.LIST_CONFIG_RESOURCES,
+            lambda version: config_messages.encode_list_config_resources(version, kind),
+            config_messages.decode_list_config_resources,
+        )
+
     def alter_configs(
         self,
         resources: Sequence[Resource],

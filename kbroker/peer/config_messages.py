@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 LOGGER_RESOURCE: Final = 8
+METRICS_RESOURCE: Final = 16
+GROUP_RESOURCE: Final = 32
 # Kafka's ConfigSource, in words.
 _SOURCES: Final = {
     1: "topic",
@@ -162,6 +164,22 @@ def decode_alter_configs(reader: Reader, version: int) -> list[TopicResult]:
         TopicResult(each.resource_name, error_code(each.error_code), each.error_message)
         for each in response.responses
     ]
+
+
+def encode_list_config_resources(version: int, kind: int) -> bytes:
+    """KafkaError: the broker is too old to list others than of client metrics."""
+    if version == 0 and kind != METRICS_RESOURCE:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"ListConfigResources 0: kind {kind}")
+    request = tables.list_config_resources.Request(resource_types=[kind] if version else [])
+    return request.encode(version)
+
+
+def decode_list_config_resources(reader: Reader, version: int) -> list[str]:
+    response = tables.list_config_resources.Response.read(reader, version)
+    error = error_code(response.error_code)
+    if error is not ErrorCode.NONE:
+        raise KafkaError(error)
+    return [each.resource_name for each in response.config_resources]
 
 
 def encode_describe_log_dirs(

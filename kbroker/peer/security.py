@@ -1,4 +1,4 @@
-"""Users, ACLs, quotas and tokens from outside: what a cluster describes of them.
+"""Users, ACLs, quotas and tokens from outside: what a cluster describes of them, and alters.
 
 KafkaError: the broker refuses, as SECURITY_DISABLED where there is no authorizer. Owner: the
 client's thread.
@@ -6,19 +6,20 @@ client's thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
-    from kbroker.peer.quota_messages import EntityQuotas
+    from kbroker.peer.quota_messages import EntityQuotas, QuotaResult
     from kbroker.peer.token_messages import KnownToken
-    from kbroker.peer.user_messages import UserScram
+    from kbroker.peer.user_messages import NewPassword, UserResult, UserScram
     from kbroker.quota.entities import QuotaEntity
     from kbroker.security.acl_filter import AclFilter
     from kbroker.security.acls import Acl
+    from kbroker.security.scram import ScramMechanism
     from kbroker.security.session import Principal
 
 
@@ -39,6 +40,18 @@ class Security:
             decode_describe_users,
         )
 
+    def alter_users(
+        self, new: Sequence[NewPassword], removed: Sequence[tuple[str, ScramMechanism]]
+    ) -> list[UserResult]:
+        """In one request, which may name a user once."""
+        from kbroker.peer.user_messages import decode_alter_users, encode_alter_users
+
+        return self._cluster.at_controller(
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            lambda version: encode_alter_users(version, new, removed),
+            decode_alter_users,
+        )
+
     def acls(self, wanted: AclFilter) -> list[Acl]:
         from kbroker.peer.acl_messages import decode_describe_acls, encode_describe_acls
 
@@ -56,6 +69,18 @@ class Security:
             ApiKey.DESCRIBE_CLIENT_QUOTAS,
             lambda version: encode_describe_quotas(version, entity),
             decode_describe_quotas,
+        )
+
+    def alter_quotas(
+        self, entity: QuotaEntity, quotas: Mapping[str, float], removed: Sequence[str]
+    ) -> list[QuotaResult]:
+        """Others of the same entity stay."""
+        from kbroker.peer.quota_messages import decode_alter_quotas, encode_alter_quotas
+
+        return self._cluster.at_controller(
+            ApiKey.ALTER_CLIENT_QUOTAS,
+            lambda version: encode_alter_quotas(version, entity, quotas, removed),
+            decode_alter_quotas,
         )
 
     def tokens(self, owners: Sequence[Principal] | None = None) -> list[KnownToken]:

@@ -6,6 +6,7 @@ As test_kafka_tools.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -39,7 +40,7 @@ class Limited(NamedTuple):
     login: tuple[str, str]
 
     def both(self, tool: tuple[str, str], *arguments: str) -> Ended:
-        return Pair(self.tools, self.bootstrap, *tool).both(*self.login, *arguments)
+        return Pair(self.tools, self.bootstrap, *tool, within=True).both(*self.login, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ OFFSETS = ("GetOffsetShell", "kafka-get-offsets")
 
 @pytest.fixture
 def offsets(tools: Tools, broker: Broker) -> Pair:
-    return Pair(tools, broker.bootstrap, *OFFSETS)
+    return Pair(tools, broker.bootstrap, *OFFSETS, within=True)
 
 
 @pytest.mark.parametrize(
@@ -123,3 +124,202 @@ def test_offsets_of_no_broker(offsets: Pair) -> None:
 def test_offsets_for_a_user_with_few_rights(limited: Limited) -> None:
     assert limited.both(OFFSETS).output == "named:0:0\nnamed:1:0\nseen:0:0\n"
     assert limited.both(OFFSETS, "--topic", "hidden").status == 1
+
+
+# --- kafka-configs --------------------------------------------------------------------------------
+
+CONFIGS = ("kafka.admin.ConfigCommand", "kafka-configs")
+
+
+@pytest.fixture
+def configs(tools: Tools, broker: Broker) -> Pair:
+    return Pair(tools, broker.bootstrap, *CONFIGS, within=True)
+
+
+def test_settings_of_topics(configs: Pair, tmp_path: Path) -> None:
+    file = tmp_path / "add.properties"
+    file.write_text("retention.ms=7\nretention.bytes = 8\n")
+    printed = configs.each(
+        f"""
+        --alter --topic two --add-config "retention.ms = 5, cleanup.policy=[compact,delete],,"
+        --describe --topic two
+        --alter --entity-type topics --entity-name two --add-config-file {file}
+        --describe --entity-type topics
+        --describe --entity-type topics --entity-name two --all
+        --alter --topic two --delete-config cleanup.policy,,segment.ms --add-config retention.ms=6
+        --describe --topic two
+        --alter --topic two --delete-config "retention.ms, retention.bytes"
+        --alter --topic two --delete-config ""
+        --describe --topic no-such
+        """,
+        status=0,
+    )
+    assert "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC" in printed
+    assert printed.count("Completed updating config for topic two.") == 5
+
+
+def test_settings_of_brokers_and_loggers(configs: Pair) -> None:
+    printed = configs.each(
+        """
+        --alter --broker 1 --add-config log.cleaner.threads=2
+        --alter --broker-defaults --add-config message.max.bytes=2000000
+        --describe --entity-type brokers
+        --describe --broker 1 --all
+        --describe --entity-type brokers --entity-default --all
+        --alter --entity-type brokers --entity-default --delete-config message.max.bytes
+        --alter --broker 01 --delete-config log.cleaner.threads
+        --describe --broker 01
+        --describe --broker 9
+        --alter --broker-logger 1 --add-config kbroker.log=DEBUG
+        --describe --broker-logger 1
+        --alter --broker-logger 1 --delete-config kbroker.log
+        """,
+        status=0,
+    )
+    assert "Default configs for brokers in the cluster are:\n  message.max.bytes=" in printed
+
+
+def test_settings_of_groups_and_of_metrics(configs: Pair) -> None:
+    printed = configs.each(
+        """
+        --alter --group g --add-config consumer.session.timeout.ms=46000
+        --describe --group g
+        --describe --entity-type groups
+        --describe --group other
+        --describe --group other --all
+        --alter --entity-type groups --entity-name g --delete-config consumer.session.timeout.ms
+        --alter --client-metrics m1 --add-config interval.ms=1000,metrics=[a.,b.]
+        --alter --client-metrics m2 --add-config interval.ms=1000
+        --describe --entity-type client-metrics
+        --describe --client-metrics m1
+        --describe --client-metrics m3
+        --describe --client-metrics m3 --all
+        """,
+        status=0,
+    )
+    assert "The group 'other' doesn't exist and doesn't have dynamic config." in printed
+
+
+def test_quotas_and_passwords(configs: Pair) -> None:
+    quotas = "request_percentage=12.5,producer_byte_rate=12345678,controller_mutation_rate=0.0005"
+    users = "\n".join(
+        f"--alter --user {name} --add-config consumer_byte_rate=1e3,{quotas}"
+        for name in ("ann", "bob", "cy", "ä ö")
+    )
+    printed = configs.each(
+        f"""
+        {users}
+        --alter --user-defaults --add-config request_percentage=50
+        --alter --user ann --client web --add-config producer_byte_rate=5
+        --alter --user ann --client-defaults --add-config producer_byte_rate=6
+        --alter --entity-type users --entity-default --entity-type clients --entity-name w
+ --add-config producer_byte_rate=7
+        --alter --client web --add-config producer_byte_rate=8
+        --alter --client-defaults --add-config producer_byte_rate=9
+        --alter --ip 10.0.0.1 --add-config connection_creation_rate=10
+        --alter --ip-defaults --add-config connection_creation_rate=100000
+        --alter --user ann --add-config SCRAM-SHA-256=[iterations=8192,password=a,=b]c]
+        --alter --user ann --add-config SCRAM-SHA-512=[password=x]
+        --describe --entity-type users
+        --describe --entity-type clients
+        --describe --entity-type ips
+        --describe --entity-type users --entity-type clients
+        --describe --entity-type users --entity-name ann --entity-type clients
+        --describe --user ann --client web
+        --describe --user ann --client-defaults
+        --describe --user ann --all
+        --describe --user none
+        --describe --user ''
+        --describe --user-defaults
+        --describe --ip 10.0.0.1
+        """.replace("\n --", " --"),
+        status=0,
+    )
+    assert "Quota configs for user-principal 'ann', the default client-id are" in printed
+    assert "SCRAM-SHA-256=iterations=8192, SCRAM-SHA-512=iterations=4096" in printed
+    for word in ("--user ann --delete-config SCRAM-SHA-512", "--user bob --delete-config request_"
+                 "percentage,producer_byte_rate", "--ip-defaults --delete-config connection_crea"
+                 "tion_rate"):  # fmt: skip
+        first = configs.both("--alter", *word.split(), alone=True)
+        assert first.status == 0, first
+        assert configs.each(f"--alter {word}", status=1) == ""
+
+
+def test_settings_that_are_refused(configs: Pair) -> None:
+    configs.each(
+        """
+        --alter --topic orders --add-config nope=1
+        --alter --topic orders --add-config retention.ms=x
+        --alter --topic orders --add-config retention.ms
+        --alter --topic orders --add-config "a b=1"
+        --alter --topic orders --add-config retention.ms=5 --delete-config retention.ms
+        --alter --topic nope --add-config retention.ms=5
+        --alter --broker 1 --add-config node.id=2
+        --alter --broker-logger 1 --add-config no.such=DEBUG
+        --alter --client c --add-config foo=1,SCRAM-SHA-256=5
+        --alter --client c --delete-config foo
+        --alter --client c --add-config producer_byte_rate=0x10
+        --alter --client c --add-config producer_byte_rate=7.5
+        --alter --user u --add-config foo=1,bar=2
+        --alter --user u --delete-config foo
+        --alter --user u --add-config SCRAM-SHA-512=[password=x],producer_byte_rate=1000
+        --alter --user u --add-config SCRAM-SHA-256=[iterations=10,password=secret]
+        --alter --user-defaults --add-config SCRAM-SHA-256=[password=x]
+        --alter --user u --add-config SCRAM-SHA-256=[password=x],SCRAM-SHA-512=[password=x]
+        --alter --ip 1.2.3.4 --add-config foo=1,bar=2
+        --alter --ip no.such.host.invalid --add-config connection_creation_rate=1
+        --describe --topic nope --all
+        """,
+        status=1,
+    )
+
+
+def test_wrong_usage_of_configs(configs: Pair) -> None:
+    configs.each(
+        """
+        --describe --alter --topic orders
+        --describe --topic a/b
+        --describe --topic a --topic b
+        --describe --topic
+        --describe --broker x
+        --describe --entity-type foo
+        --describe --entity-name x
+        --describe --entity-type topics --topic x
+        --describe --entity-type topics --entity-type users
+        --describe --entity-type topics --entity-default
+        --describe --entity-type broker-loggers
+        --describe --entity-type users --entity-name a --entity-default
+        --describe --user u --entity-type clients
+        --describe --topic x --add-config a=b
+        --alter --topic orders
+        --alter --entity-type topics --add-config a=b
+        --alter --entity-type users --add-config a=b
+        --alter --entity-type users --entity-type clients --entity-name u --add-config a=b
+        --alter --topic orders --add-config a=b --add-config-file /none
+        --bootstrap-controller localhost:1 --describe --topic x
+        """,
+        status=1,
+    )
+    assert configs.both("--describe", "--topic", "orders", bootstrap=False).status == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "part"),
+    [
+        ("--describe --topic seen", 0, "Dynamic configs for topic seen are:"),
+        ("--describe --topic hidden", 0, "The topic 'hidden' doesn't exist"),
+        ("--describe --entity-type topics", 1, "Dynamic configs for topic named are:\n"),
+        ("--describe --broker 1", 1, "Dynamic configs for broker 1 are:\n"),
+        ("--describe --user u", 1, ""),
+        ("--describe --group g1", 1, "Dynamic configs for group g1 are:\n"),
+        ("--describe --entity-type groups", 0, ""),
+        ("--alter --topic seen --add-config retention.ms=6", 1, ""),
+        ("--alter --user u --add-config SCRAM-SHA-256=[password=x]", 1, ""),
+        ("--alter --broker-logger 1 --add-config kbroker.log=DEBUG", 1, ""),
+    ],
+)
+def test_configs_for_a_user_with_few_rights(
+    limited: Limited, words: str, status: int, part: str
+) -> None:
+    ended = limited.both(CONFIGS, *words.split())
+    assert ended.status == status and part in ended.output

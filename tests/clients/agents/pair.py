@@ -6,13 +6,17 @@ error without output our last line is to be one of the original's on standard er
 
 from __future__ import annotations
 
+import io
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from typing import NamedTuple
 from uuid import uuid4
 
+from kbroker.cli.main import main
 from tests.clients.agents.tools import Tools
 
 TIMEOUT_S = 60
@@ -28,11 +32,15 @@ class Ended(NamedTuple):
 
 class Pair:
     """The original and ours. TOPIC in an argument becomes a name of that side's own. The trouble of
-    the result is the original's."""
+    the result is the original's. `within`: ours runs in this process, which is faster; it has no
+    standard input then."""
 
-    def __init__(self, tools: Tools, bootstrap: str, tool: str, command: str) -> None:
+    def __init__(
+        self, tools: Tools, bootstrap: str, tool: str, command: str, *, within: bool = False
+    ) -> None:
         self._tools, self._bootstrap = tools, bootstrap
         self._tool, self._command = tool, command
+        self._within = within
         self._name = uuid4().hex[:10]
 
     def names(self) -> tuple[str, str]:
@@ -44,27 +52,46 @@ class Pair:
         *arguments: str,
         bootstrap: bool = True,
         stdin: bytes = b"",
+        alone: bool = False,
         output_of: Mapping[str, str] | None = None,
     ) -> Ended:
-        """The end of both; AssertionError: they differ. `output_of`: expressions of what differs
-        between two calls, each with what is in its place."""
+        """The end of both; AssertionError: they differ. `alone`: the original is not run.
+        `output_of`: expressions for texts that are new in each call, and their replacements."""
         theirs, ours = self.names()
         where = ("--bootstrap-server", self._bootstrap) if bootstrap else ()
+        second = self._own([*where, *(each.replace("TOPIC", ours) for each in arguments)], stdin)
+        if alone:
+            return second
         first = self._original(
             [*where, *(each.replace("TOPIC", theirs) for each in arguments)], stdin
         )
-        second = self._own([*where, *(each.replace("TOPIC", ours) for each in arguments)], stdin)
         patterns = output_of or {}
         assert self._plain(second, patterns) == self._plain(first, patterns), (first, second)
         if first.status and not first.output:
             assert self._lines(second)[-1] in self._lines(first), (first, second)
         return first
 
+    def each(
+        self, lines: str, *, status: int | None = None, login: tuple[str, str] | None = None
+    ) -> str:
+        """Every line of arguments, one after the other; what the original printed in all."""
+        printed = ""
+        for line in lines.strip().splitlines():
+            ended = self.both(*(login or ()), *shlex.split(line))
+            assert status in (None, ended.status), (line, ended)
+            printed += ended.output
+        return printed
+
     def _original(self, arguments: list[str], stdin: bytes) -> Ended:
         ran = self._tools.attempt(self._tool, *arguments, stdin=stdin)
         return Ended(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
     def _own(self, arguments: list[str], stdin: bytes) -> Ended:
+        if self._within:
+            output, trouble = io.StringIO(), io.StringIO()
+            with redirect_stdout(output), redirect_stderr(trouble):
+                status = main([self._command, *arguments])
+            return Ended(status, output.getvalue(), trouble.getvalue())
         ran = subprocess.run(
             [sys.executable, "-m", "kbroker", self._command, *arguments],
             input=stdin, capture_output=True, timeout=TIMEOUT_S,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from kbroker.cli.kafka_tool import in_hash_order, java_hash
+from kbroker.cli.kafka_tool import in_hash_order, java_double, java_hash
 from kbroker.cli.main import main
 
 
@@ -21,6 +23,15 @@ def test_the_order_of_a_table() -> None:
     assert list(in_hash_order(["q", "b", "a"])) == ["q", "a", "b"]
     many = [f"key{number}" for number in range(100)]
     assert sorted(in_hash_order(many)) == sorted(many)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(5.0, "5.0"), (0.001, "0.001"), (0.0005, "5.0E-4"), (9_999_999.5, "9999999.5"),
+     (1e7, "1.0E7"), (123_456_789.0, "1.23456789E8"), (math.inf, "Infinity"), (math.nan, "NaN")],
+)  # fmt: skip
+def test_doubles(value: float, text: str) -> None:
+    assert java_double(value) == text
 
 
 @pytest.mark.parametrize(

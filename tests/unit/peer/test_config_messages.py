@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import config_messages as messages
 from kbroker.peer.config_messages import Resource
+from kbroker.protocol import messages as tables
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey, TopicPartition
@@ -54,6 +55,22 @@ def test_alter_response(version: int) -> None:
     )
     results = messages.decode_alter_configs(reader_of(ALTER, version, answer), version)
     assert results == [("a", ErrorCode.NONE, None), ("b", ErrorCode.INVALID_CONFIG, "no")]
+
+
+def test_resources_with_settings() -> None:
+    table = tables.list_config_resources
+    for version in (0, 1):
+        body = messages.encode_list_config_resources(version, messages.METRICS_RESOURCE)
+        request = table.Request.decode(body, version)
+        assert request.resource_types == ([messages.METRICS_RESOURCE] if version else [])
+    with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
+        messages.encode_list_config_resources(0, messages.GROUP_RESOURCE)
+    named = [table.ConfigResource(resource_name="g", resource_type=messages.GROUP_RESOURCE)]
+    answer = table.Response(error_code=0, config_resources=named).encode(1)
+    assert messages.decode_list_config_resources(Reader(answer, flexible=True), 1) == ["g"]
+    refused = table.Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED).encode(1)
+    with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        messages.decode_list_config_resources(Reader(refused, flexible=True), 1)
 
 
 @pytest.mark.parametrize("version", versions(DIRS))
