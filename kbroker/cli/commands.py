@@ -58,6 +58,9 @@ VERBS: Final[dict[str, Verb]] = {
     "version": Verb("kbroker.cli.version", "Print the version."),
     "kafka-topics": Verb("kbroker.cli.kafka_topics", "As Apache Kafka's kafka-topics.sh."),
     "kafka-configs": Verb("kbroker.cli.kafka_configs", "As Apache Kafka's kafka-configs.sh."),
+    "kafka-consumer-groups": Verb(
+        "kbroker.cli.kafka_consumer_groups", "As Apache Kafka's kafka-consumer-groups.sh."
+    ),
     "kafka-get-offsets": Verb(
         "kbroker.cli.kafka_get_offsets", "As Apache Kafka's kafka-get-offsets.sh."
     ),

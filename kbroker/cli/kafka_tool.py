@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Name = TypeVar("Name")
 
 FAILED: Final = 1
+TIMEOUT_MS: Final = 30_000
 _IN_ORDER: Final = "kbroker.options"
 _HASH_BITS: Final = 0xFFFFFFFF
 _FIRST_BUCKETS: Final = 16
@@ -128,8 +129,22 @@ def text_of(error: KafkaError | UserError) -> str:
     if isinstance(error, UserError):
         return error.message
     if error.message == error.code.name:
-        return _WORDS.get(error.code, error.message)
+        return words_of(error.code)
     return error.message
+
+
+def words_of(code: ErrorCode) -> str:
+    """Of an error without a message of the broker."""
+    return _WORDS.get(code, code.name)
+
+
+def exception_of(code: ErrorCode, words: str = "") -> str:
+    """As Java prints the exception of an error, with these words or its own."""
+    name = _CLASSES.get(code)
+    if name is None:
+        parts = code.name.removesuffix("_FAILED").removesuffix("_EXCEPTION").split("_")
+        name = "".join(part.capitalize() for part in parts)
+    return f"org.apache.kafka.common.errors.{name}Exception: {words or words_of(code)}"
 
 
 def fail(message: str) -> NoReturn:
@@ -138,7 +153,11 @@ def fail(message: str) -> NoReturn:
 
 
 def connected(
-    bootstrap: str, command_config: str | None, properties: Mapping[str, str] | None = None
+    bootstrap: str,
+    command_config: str | None,
+    properties: Mapping[str, str] | None = None,
+    *,
+    timeout_ms: int = TIMEOUT_MS,
 ) -> Client:
     """A client with the login of Apache Kafka's --command-config, or of these properties, which
     are of that file and of options."""
@@ -153,7 +172,7 @@ def connected(
         from kbroker.cli.command_config import login_of_file
 
         login = login_of_file(command_config)
-    return Client(bootstrap, login=login)
+    return Client(bootstrap, login=login, timeout_ms=timeout_ms)
 
 
 def topic_expression(text: str) -> re.Pattern[str]:
@@ -182,9 +201,21 @@ _WORDS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "The group id does not exist.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Deleting offsets of a topic is forbidden while the"
+    " consumer group is actively subscribed to it.",
+    ErrorCode.INVALID_GROUP_ID: "The configured groupId is invalid.",
+    ErrorCode.NON_EMPTY_GROUP: "The group is not empty.",
+    ErrorCode.UNKNOWN_MEMBER_ID: "The coordinator is not aware of this member.",
     ErrorCode.LEADER_NOT_AVAILABLE: "There is no leader for this topic-partition as we are in the"
     " middle of a leadership election.",
     ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported.",
+}
+
+# Names that do not follow from those of the codes.
+_CLASSES: Final = {
+    ErrorCode.NON_EMPTY_GROUP: "GroupNotEmpty",
+    ErrorCode.REQUEST_TIMED_OUT: "Timeout",
 }
 
 

@@ -8,6 +8,7 @@ has its error. Members are others' text and bytes. Owner: the client's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -40,7 +41,8 @@ _NOT_THERE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION
 
 class GroupMember(NamedTuple):
     """`assigned`: partitions, of a streams group none; `tasks`: those of a streams group. `epoch`:
-    -1 for a classic group. `subscribed`: topics, or a pattern."""
+    -1 for a classic group. `subscribed`: topics, or a pattern. `target`: what a member of a
+    consumer group is to get."""
 
     member_id: str
     instance_id: str | None
@@ -50,6 +52,7 @@ class GroupMember(NamedTuple):
     subscribed: tuple[str, ...]
     assigned: tuple[TopicPartition, ...]
     tasks: tuple[str, ...] = ()
+    target: tuple[TopicPartition, ...] = ()
 
 
 class GroupDescription(NamedTuple):
@@ -164,11 +167,12 @@ def _classic_member(
     subscribed: tuple[str, ...] = ()
     assigned: tuple[TopicPartition, ...] = ()
     if protocol_type == PROTOCOL_TYPE:
-        try:
+        # Bytes of another protocol: the member is listed without them. During a rebalance it has no
+        # subscription, and still what it was assigned before.
+        with suppress(ProtocolError):
             subscribed = tuple(decode_subscription(member.member_metadata))
+        with suppress(ProtocolError):
             assigned = tuple(decode_assignment(member.member_assignment))
-        except ProtocolError:
-            pass  # bytes of another protocol: the member is listed without them
     return GroupMember(
         member.member_id, member.group_instance_id, member.client_id, member.client_host, -1,
         subscribed, assigned,
@@ -207,6 +211,7 @@ def _consumer_member(member: consumer_group_describe.Member) -> GroupMember:
         member.member_epoch,
         (*member.subscribed_topic_names, *((pattern,) if pattern else ())),
         _partitions(member.assignment.topic_partitions),
+        target=_partitions(member.target_assignment.topic_partitions),
     )  # fmt: skip
 
 

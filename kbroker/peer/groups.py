@@ -51,9 +51,11 @@ class Groups:
         self._cluster: Final = client.cluster
         self._coordinators: dict[str, tuple[int, Address]] = {}
 
-    def list_groups(self, states: Sequence[str] = (), *, of_all: bool = True) -> list[Listed]:
+    def list_groups(
+        self, states: Sequence[str] = (), *, of_all: bool = True, by_name: bool = True
+    ) -> list[Listed]:
         """The groups of every broker; those that still load are waited for. Not `of_all`: of those
-        that answer."""
+        that answer. Not `by_name`: in the order in which they came."""
         found = self._cluster.listed_everywhere(
             ApiKey.LIST_GROUPS,
             lambda version: messages.encode_list_groups(version, states),
@@ -64,7 +66,7 @@ class Groups:
         listed = [Listed(*each) for each in found]
         if wanted:
             listed = [each for each in listed if each.group.state.lower() in wanted]
-        return sorted(listed, key=lambda each: each.group.group)
+        return sorted(listed, key=lambda each: each.group.group) if by_name else listed
 
     def coordinator(self, group: str) -> tuple[int, Address]:
         """The broker's id and where it is."""

@@ -48,13 +48,15 @@ class Reset(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """`before`: what is committed now; a partition may have nothing."""
+    """`before`: what is committed now; a partition may have nothing. `too_old`: partitions where no
+    record is as young as the moment that was asked for."""
 
     before: Mapping[TopicPartition, int]
     after: Mapping[TopicPartition, int]
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     warnings: tuple[str, ...]
+    too_old: tuple[TopicPartition, ...] = ()
 
 
 def committed_offsets(groups: Groups, group: str) -> dict[TopicPartition, int]:
@@ -115,7 +117,8 @@ def planned(
         if inside != offset:
             warnings.append(f"{where} has no offset {offset}, its nearest one is {inside}")
         after[where] = inside
-    return Plan(committed, after, starts, ends, tuple(warnings))
+    too_old = tuple(where for where, offset in since.items() if offset < 0)
+    return Plan(committed, after, starts, ends, tuple(warnings), too_old)
 
 
 def _wanted(

@@ -5,12 +5,14 @@ As test_kafka_tools.py.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kbroker.testing import Broker
 from tests.clients.agents.pair import Ended, Pair
@@ -323,3 +325,208 @@ def test_configs_for_a_user_with_few_rights(
 ) -> None:
     ended = limited.both(CONFIGS, *words.split())
     assert ended.status == status and part in ended.output
+
+
+# --- kafka-consumer-groups ------------------------------------------------------------------------
+
+GROUPS = ("consumer.group.ConsumerGroupCommand", "kafka-consumer-groups")
+COMMITTED = {("orders", 0): 2, ("orders", 2): 0, ("two", 1): 0, ("alpha", 0): 0}
+
+
+def committing(bootstrap: str, group: str) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    offsets = [TopicPartition(*where, offset) for where, offset in COMMITTED.items()]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+@pytest.fixture(scope="module")
+def group_broker() -> Iterator[Broker]:
+    """With groups that have members: a classic one, a consumer group and a static member; and with
+    groups that have offsets alone."""
+    joining = [
+        ("live", {"client.id": "one"}, ["orders", "two"]),
+        ("live", {"client.id": "a-rather-long-client-identifier"}, ["orders"]),
+        ("live-static", {"group.instance.id": "instance-1"}, ["two", "alpha"]),
+        ("live-consumers-of-a-long-name", {"group.protocol": "consumer"}, ["orders", "alpha"]),
+        ("waiting", {}, ["no.such.topic"]),
+    ]
+    with Broker(topics={"orders": 3, "two": 2, "alpha": 1}) as started, ExitStack() as stack:
+        producer = Producer({"bootstrap.servers": started.bootstrap})
+        for number in range(5):
+            producer.produce("orders", b"v", partition=0, timestamp=1000 * (1 + number))
+        producer.flush(TIMEOUT_S)
+        members = []
+        for group, settings, topics in joining:
+            consumer = Consumer(
+                {"bootstrap.servers": started.bootstrap, "group.id": group, **settings}
+            )
+            stack.callback(consumer.close)
+            consumer.subscribe(topics)
+            members.append(consumer)
+        for group in ("a1", "b7", "kept"):
+            committing(started.bootstrap, group)
+        deadline = time.monotonic() + TIMEOUT_S
+        while not all(each.assignment() for each in members[:-1]) or not all(
+            started.group(each).state == "Stable" for each in ("live", "live-static")
+        ):
+            assert time.monotonic() < deadline
+            for each in members:
+                each.poll(0.05)
+        yield started
+
+
+@pytest.fixture
+def groups(tools: Tools, group_broker: Broker) -> Pair:
+    for group in ("a1", "b7"):
+        committing(group_broker.bootstrap, group)
+    return Pair(tools, group_broker.bootstrap, *GROUPS, within=True)
+
+
+def test_groups_and_their_members(groups: Pair) -> None:
+    printed = groups.each(
+        """
+        --list
+        --list --state
+        --list --type --state
+        --list --state empty,STABLE --type classic
+        --list --state=Dead
+        --list --type Consumer
+        --describe --all-groups
+        --describe --all-groups --members
+        --describe --all-groups --members --verbose
+        --describe --all-groups --state
+        --describe --all-groups --state --verbose
+        --describe --group live --group a1 --offsets --verbose
+        --describe --group no-such
+        --describe --group kept --group no-such --members
+        """,
+        status=0,
+    )
+    assert "GROUP-INSTANCE-ID" in printed and "TARGET-ASSIGNMENT-EPOCH" in printed
+    assert "a-rather-long-client-identifier" in printed
+
+
+def test_groups_and_offsets_are_deleted(groups: Pair, group_broker: Broker) -> None:
+    groups.each(
+        """
+        --delete-offsets --group kept --topic two:1 --topic orders
+        --delete-offsets --group kept --topic no-such --topic orders:0,7
+        --delete-offsets --group live --topic orders
+        --delete-offsets --group no-such --topic orders
+        --delete --group no-such --group live --group live-static
+        """,
+        status=0,
+    )
+    for words in ("--delete --group a1 --group b7", "--delete --group a1 --group b7 --group live"):
+        ours = groups.both(*words.split(), alone=True)
+        for group in ("a1", "b7"):
+            committing(group_broker.bootstrap, group)
+        assert groups.theirs(*words.split()) == ours.output
+        for group in ("a1", "b7"):
+            committing(group_broker.bootstrap, group)
+
+
+def test_offsets_are_reset(groups: Pair, tmp_path: Path) -> None:
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text('"orders",0,3\ntwo,1,0\norders,1,99\n')
+    new.write_text("a1,orders,0,3\nb7,two,0,0\nother,two,0,0\n")
+    scenarios = f"""
+        --topic orders --to-earliest
+        --topic orders --topic two:1 --to-latest --execute
+        --topic orders:0,2 --to-offset 4 --dry-run
+        --topic orders:0,2 --to-offset -4 --dry-run
+        --all-topics --to-current --dry-run
+        --all-topics --shift-by -1 --dry-run
+        --all-topics --shift-by 100 --dry-run
+        --topic orders --to-datetime 1970-01-01T00:00:03.001 --execute
+        --topic orders --to-datetime 1970-01-01T01:00:03.001+01:00 --dry-run
+        --topic orders --by-duration P20000D --dry-run
+        --topic orders --by-duration PT1.5S --dry-run
+        --topic orders --topic two --to-earliest --dry-run --export
+        --from-file {old} --execute
+        --from-file {old} --export --dry-run
+        --from-file {new} --dry-run
+        """.strip().splitlines()
+    for line in scenarios:
+        groups.each(f"--reset-offsets --group a1 {line}", status=0)
+    printed = groups.each(
+        f"""
+        --describe --group a1
+        --reset-offsets --group a1 --group b7 --all-topics --to-earliest --export --dry-run
+        --reset-offsets --group a1 --group b7 --from-file {new} --dry-run
+        --reset-offsets --group a1 --group b7 --from-file {old} --dry-run
+        --reset-offsets --all-groups --topic two --to-earliest --dry-run
+        --reset-offsets --group no-such --topic two --to-earliest --dry-run
+        --reset-offsets --group no-such --all-topics --to-earliest --dry-run
+        --reset-offsets --group live --group a1 --topic orders --to-earliest --execute
+        """,
+        status=0,
+    )
+    assert "Assignments can only be reset if the group 'live' is inactive" in printed
+
+
+def test_resets_that_fail(groups: Pair) -> None:
+    for line in """
+        --topic no-such --to-earliest
+        --topic orders:7,8 --to-earliest
+        --topic orders --to-offset x
+        --topic orders --to-datetime bad
+        --topic orders --to-datetime 2026-11-30T00:00
+        --topic orders --to-datetime 2026-13-30T00:00:00.000
+        --topic orders --by-duration 1h
+        --from-file /none
+        """.strip().splitlines():
+        groups.each(f"--reset-offsets --group a1 --dry-run {line}", status=0)
+    groups.each("--reset-offsets --group a1 --dry-run --topic two --shift-by 1", status=1)
+
+
+def test_wrong_usage_of_groups(groups: Pair) -> None:
+    groups.each(
+        """
+        --list --group x
+        --list --topic x
+        --list --verbose
+        --list --state foo
+        --list --type share
+        --describe
+        --describe --group
+        --describe --group a1 --all-groups
+        --describe --group a1 --members --offsets
+        --describe --group a1 --state Stable
+        --describe --group a1 --topic x
+        --describe --group a1 --type
+        --delete
+        --delete --group a1 --topic x
+        --delete-offsets --group a1
+        --reset-offsets --topic orders --to-earliest --dry-run
+        --reset-offsets --group a1 --topic orders --to-earliest --to-latest --dry-run
+        --reset-offsets --group a1 --topic orders --to-earliest --dry-run --execute
+        --reset-offsets --group a1 --topic orders:x --to-earliest --dry-run
+        --no-such
+        """,
+        status=1,
+    )
+    assert groups.both("--list", bootstrap=False).status == 1
+    assert groups.both("--validate-regex", "a|b[c-d]", bootstrap=False).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("--list", ""),
+        ("--describe --all-groups", ""),
+        ("--describe --group g1", "Group g1 not found."),
+        ("--describe --group g2", "FindCoordinator request for groupId"),
+        ("--delete --group g1 --group g2", "Group authorization failed."),
+        ("--delete-offsets --group g1 --topic seen --topic hidden", "Group authorization failed."),
+        ("--delete-offsets --group g2 --topic seen", "FindCoordinator request for groupId"),
+        ("--reset-offsets --group g1 --topic seen --to-earliest --dry-run", "seen            0"),
+        ("--reset-offsets --group g1 --topic seen --to-earliest --execute", "[seen-0]"),
+        ("--reset-offsets --group g1 --topic hidden --to-earliest --dry-run", "Topic author"),
+        ("--reset-offsets --group g2 --topic seen --to-earliest --dry-run", "FindCoordinator"),
+    ],
+)
+def test_groups_for_a_user_with_few_rights(limited: Limited, words: str, part: str) -> None:
+    ended = limited.both(GROUPS, *words.split())
+    assert ended.status == 0 and part in ended.output

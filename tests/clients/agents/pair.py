@@ -71,6 +71,10 @@ class Pair:
             assert self._lines(second)[-1] in self._lines(first), (first, second)
         return first
 
+    def theirs(self, *arguments: str) -> str:
+        """What the original prints by itself."""
+        return self._original(["--bootstrap-server", self._bootstrap, *arguments], b"").output
+
     def each(
         self, lines: str, *, status: int | None = None, login: tuple[str, str] | None = None
     ) -> str:
@@ -104,9 +108,10 @@ class Pair:
             text = re.sub(pattern, put, text)
         return ended.status, text
 
-    def _lines(self, ended: Ended) -> list[str]:
-        lines = self._common(ended.trouble).splitlines()
-        return [EXCEPTION.sub("", line) for line in lines if line.strip()]
+    def _lines(self, ended: Ended) -> list[list[str]]:
+        """The words of each, sorted: the original prints some sets in the order of its JVM."""
+        lines = EXCEPTION.sub("", self._common(ended.trouble)).replace(",", " ").splitlines()
+        return [sorted(line.split()) for line in lines if line.strip()]
 
     def _common(self, text: str) -> str:
         for name in self.names():

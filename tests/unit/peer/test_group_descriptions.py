@@ -32,9 +32,13 @@ def test_a_classic_group() -> None:
     broken = table.DescribedGroupMember(
         **member, member_metadata=b"\0", member_assignment=b"\xff" * 9
     )
+    # As it is described during a rebalance.
+    moving = table.DescribedGroupMember(
+        **member, member_metadata=b"", member_assignment=encode_assignment([A0])
+    )
     group = table.DescribedGroup(
         error_code=0, group_id="g", group_state="Stable", protocol_type="consumer",
-        protocol_data="range", members=[sound, broken],
+        protocol_data="range", members=[sound, broken, moving],
     )  # fmt: skip
     response = table.Response(groups=[group])
     found = module.decode_classic(reader_of(response, ApiKey.DESCRIBE_GROUPS, 5), 5)["g"]
@@ -42,8 +46,9 @@ def test_a_classic_group() -> None:
         "classic", "Stable", "range", -1,
     )  # fmt: skip
     assert found.members == (
-        ("m", "i", "c", "/h", -1, ("a",), (A0,), ()),
-        ("m", "i", "c", "/h", -1, (), (), ()),
+        ("m", "i", "c", "/h", -1, ("a",), (A0,), (), ()),
+        ("m", "i", "c", "/h", -1, (), (), (), ()),
+        ("m", "i", "c", "/h", -1, (), (A0,), (), ()),
     )
 
 
@@ -52,10 +57,13 @@ def test_a_consumer_group() -> None:
     assignment = table.Assignment(
         topic_partitions=[table.TopicPartitions(topic_id=None, topic_name="b", partitions=[1])]
     )
+    target = table.Assignment(
+        topic_partitions=[table.TopicPartitions(topic_id=None, topic_name="a", partitions=[0])]
+    )
     member = table.Member(
         member_id="m", member_epoch=3, client_id="c", client_host="/h",
         subscribed_topic_names=["a"], subscribed_topic_regex="b.*", assignment=assignment,
-        target_assignment=table.Assignment(topic_partitions=[]),
+        target_assignment=target,
     )  # fmt: skip
     group = table.DescribedGroup(
         error_code=0, group_id="g", group_state="Assigning", group_epoch=4, assignment_epoch=3,
@@ -66,7 +74,7 @@ def test_a_consumer_group() -> None:
     assert (found.kind, found.protocol, found.epoch, found.assignment_epoch) == (
         "consumer", "uniform", 4, 3,
     )  # fmt: skip
-    assert found.members == (("m", None, "c", "/h", 3, ("a", "b.*"), (B1,), ()),)
+    assert found.members == (("m", None, "c", "/h", 3, ("a", "b.*"), (B1,), (), (A0,)),)
 
 
 def test_a_streams_group() -> None:
