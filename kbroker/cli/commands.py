@@ -61,6 +61,9 @@ VERBS: Final[dict[str, Verb]] = {
     "kafka-consumer-groups": Verb(
         "kbroker.cli.kafka_consumer_groups", "As Apache Kafka's kafka-consumer-groups.sh."
     ),
+    "kafka-delete-records": Verb(
+        "kbroker.cli.kafka_delete_records", "As Apache Kafka's kafka-delete-records.sh."
+    ),
     "kafka-get-offsets": Verb(
         "kbroker.cli.kafka_get_offsets", "As Apache Kafka's kafka-get-offsets.sh."
     ),

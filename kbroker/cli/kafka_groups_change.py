@@ -21,7 +21,7 @@ from kbroker.cli.kafka_tool import (
     exception_of,
     fail,
     in_hash_order,
-    java_hash,
+    partition_hash,
     refuse,
     words_of,
 )
@@ -344,8 +344,4 @@ def _print(plans: Mapping[str, Offsets]) -> None:
 
 
 def _in_hash_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    return list(in_hash_order(partitions, _hash_of))
-
-
-def _hash_of(where: TopicPartition) -> int:
-    return 31 * (31 + where.partition) + java_hash(where.topic)
+    return list(in_hash_order(partitions, partition_hash))

@@ -25,6 +25,7 @@ from kbroker.errors import ErrorCode, KafkaError, UserError
 
 if TYPE_CHECKING:
     from kbroker.peer.client import Client
+    from kbroker.types import TopicPartition
 
 Name = TypeVar("Name")
 
@@ -206,6 +207,9 @@ _WORDS: Final = {
     " consumer group is actively subscribed to it.",
     ErrorCode.INVALID_GROUP_ID: "The configured groupId is invalid.",
     ErrorCode.NON_EMPTY_GROUP: "The group is not empty.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "The requested offset is not within the range of offsets"
+    " maintained by the server.",
+    ErrorCode.POLICY_VIOLATION: "Request parameters do not satisfy the configured policy.",
     ErrorCode.UNKNOWN_MEMBER_ID: "The coordinator is not aware of this member.",
     ErrorCode.LEADER_NOT_AVAILABLE: "There is no leader for this topic-partition as we are in the"
     " middle of a leadership election.",
@@ -250,6 +254,11 @@ def in_hash_order(
         placed[(value ^ (value >> 16)) & (buckets - 1)].append(name)
     for bucket in placed:
         yield from bucket
+
+
+def partition_hash(where: TopicPartition) -> int:
+    """`TopicPartition.hashCode`."""
+    return 31 * (31 + where.partition) + java_hash(where.topic)
 
 
 def java_double(value: float) -> str:

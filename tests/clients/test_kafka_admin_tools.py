@@ -530,3 +530,44 @@ def test_wrong_usage_of_groups(groups: Pair) -> None:
 def test_groups_for_a_user_with_few_rights(limited: Limited, words: str, part: str) -> None:
     ended = limited.both(GROUPS, *words.split())
     assert ended.status == 0 and part in ended.output
+
+
+# --- kafka-delete-records -------------------------------------------------------------------------
+
+RECORDS = ("DeleteRecordsCommand", "kafka-delete-records")
+
+
+def test_records_are_deleted(tools: Tools, group_broker: Broker, tmp_path: Path) -> None:
+    pair = Pair(tools, group_broker.bootstrap, *RECORDS, within=True)
+    file = tmp_path / "offsets.json"
+
+    def both(text: str) -> Ended:
+        file.write_text(text)
+        return pair.both("--offset-json-file", str(file))
+
+    one = '{"topic": "orders", "partition": 0, "offset": %s}'
+    assert "orders-0\tlow_watermark: 2" in both(f'{{"partitions": [{one % 2}]}}').output
+    assert "OffsetOutOfRange" in both(f'{{"partitions": [{one % 99}], "version": 1}}').output
+    both('{"partitions": []}')
+    for text in (
+        "x", "[1]", "{}", '{"partitions": 5}', '{"partitions": [5]}',
+        '{"version": 2}', '{"version": "1"}', f'{{"partitions": [{one % 1}, {one % 2}]}}',
+        f'{{"partitions": [{one % 0.5}]}}', '{"partitions": [{"topic": "a", "partition": 0}]}',
+        '{"partitions": [{"topic": 5, "partition": 0, "offset": 1}]}',
+    ):  # fmt: skip
+        assert both(text).status == 1, text
+    assert "low_watermark: 5" in both(f'{{"partitions": [{one % -1}]}}').output
+    assert pair.both("--offset-json-file", "/none").status == 1
+    assert pair.both("--offset-json-file", "a", "--offset-json-file", "b").status == 1
+    assert pair.both("--offset-json-file", str(file), bootstrap=False).status == 1
+    file.write_text('{"partitions": [{"topic": "none", "partition": 0, "offset": 0}]}')
+    ours = pair.both("--offset-json-file", str(file), alone=True)
+    assert ours.status == 0 and "none-0\terror: org.apache.kafka.common.errors.Unkn" in ours.output
+
+
+@pytest.mark.parametrize("topic", ["seen", "hidden"])
+def test_records_for_a_user_with_few_rights(limited: Limited, tmp_path: Path, topic: str) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text(f'{{"partitions": [{{"topic": "{topic}", "partition": 0, "offset": 0}}]}}')
+    ended = limited.both(RECORDS, "--offset-json-file", str(file))
+    assert ended.status == 0 and "TopicAuthorizationException" in ended.output
