@@ -16,7 +16,6 @@ import click
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.output import output_option, print_table, say, write_json
 from kbroker.errors import ErrorCode, UsageError
-from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,15 +77,11 @@ def add(bootstrap: str, **named: Any) -> None:
     kbroker acl add --deny-principal User:bert --deny-host 10.0.0.7 --operation Read --topic '*'
     """
     from kbroker.cli.acl_arguments import Named, acls_of
-    from kbroker.peer.acl_messages import decode_create_acls, encode_create_acls
+    from kbroker.peer.security import Security
 
     acls = acls_of(Named(**named))
     with connect(bootstrap) as client:
-        results = client.cluster.at_controller(
-            ApiKey.CREATE_ACLS,
-            lambda version: encode_create_acls(version, acls),
-            decode_create_acls,
-        )
+        results = Security(client).create_acls(acls)
     for acl, result in zip(acls, results, strict=True):
         if result.error is not ErrorCode.NONE:
             raise refuse(result.error, _line(acl), result.message)
@@ -102,7 +97,6 @@ def remove(force: bool, bootstrap: str, **named: Any) -> None:
     """Remove the ACLs that `add` makes with the same options; without a principal, all of the
     named resources."""
     from kbroker.cli.acl_arguments import Named, removal_of
-    from kbroker.peer.acl_messages import decode_delete_acls, encode_delete_acls
     from kbroker.peer.security import Security
 
     filters = removal_of(Named(**named))
@@ -113,11 +107,7 @@ def remove(force: bool, bootstrap: str, **named: Any) -> None:
             return
         if not force:
             _ask(found)
-        results = client.cluster.at_controller(
-            ApiKey.DELETE_ACLS,
-            lambda version: encode_delete_acls(version, filters),
-            decode_delete_acls,
-        )
+        results = Security(client).delete_acls(filters)
     for each, result in zip(filters, results, strict=True):
         if result.error is not ErrorCode.NONE:
             raise refuse(result.error, each.name or "the cluster's ACLs", result.message)

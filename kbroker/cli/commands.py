@@ -57,6 +57,7 @@ VERBS: Final[dict[str, Verb]] = {
     "perf": Verb("kbroker.cli.perf", "Measure: load, latency, limits, comparison."),
     "version": Verb("kbroker.cli.version", "Print the version."),
     "kafka-topics": Verb("kbroker.cli.kafka_topics", "As Apache Kafka's kafka-topics.sh."),
+    "kafka-acls": Verb("kbroker.cli.kafka_acls", "As Apache Kafka's kafka-acls.sh."),
     "kafka-configs": Verb("kbroker.cli.kafka_configs", "As Apache Kafka's kafka-configs.sh."),
     "kafka-consumer-groups": Verb(
         "kbroker.cli.kafka_consumer_groups", "As Apache Kafka's kafka-consumer-groups.sh."

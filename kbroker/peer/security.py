@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
+    from kbroker.peer.acl_messages import CreateResult, DeleteResult
     from kbroker.peer.client import Client
     from kbroker.peer.quota_messages import EntityQuotas, QuotaResult
     from kbroker.peer.token_messages import KnownToken
@@ -59,6 +60,26 @@ class Security:
             ApiKey.DESCRIBE_ACLS,
             lambda version: encode_describe_acls(version, wanted),
             decode_describe_acls,
+        )
+
+    def create_acls(self, acls: Sequence[Acl]) -> list[CreateResult]:
+        """The results are in the order of the ACLs."""
+        from kbroker.peer.acl_messages import decode_create_acls, encode_create_acls
+
+        return self._cluster.at_controller(
+            ApiKey.CREATE_ACLS,
+            lambda version: encode_create_acls(version, acls),
+            decode_create_acls,
+        )
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[DeleteResult]:
+        """The results are in the order of the filters."""
+        from kbroker.peer.acl_messages import decode_delete_acls, encode_delete_acls
+
+        return self._cluster.at_controller(
+            ApiKey.DELETE_ACLS,
+            lambda version: encode_delete_acls(version, filters),
+            decode_delete_acls,
         )
 
     def quotas(self, entity: QuotaEntity | None = None) -> list[EntityQuotas]:

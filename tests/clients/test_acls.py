@@ -6,6 +6,7 @@ the broker decides.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +24,7 @@ from kbroker.security.rights import Operation, ResourceType
 from kbroker.testing.plain import PlainBroker
 from kbroker.testing.process import ServerProcess
 from kbroker.types import ApiKey
+from tests.clients.agents.pair import Pair
 from tests.clients.agents.tools import Tools
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
@@ -201,3 +203,86 @@ def test_a_cluster_without_an_authorizer(capsys: pytest.CaptureFixture[str]) -> 
         words = ["acl", "explain", "User:anna", "Read", "topic:t", "-b", open_to_all.bootstrap]
         assert main(words) == 0
         assert "has no authorizer" in capsys.readouterr().out
+
+
+# --- kafka-acls -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def acls(tools: Tools, broker: ServerProcess) -> Pair:
+    return Pair(tools, broker.bootstrap, TOOL, "kafka-acls", within=True, unordered=True)
+
+
+def test_acls_from_their_addition_to_their_end(acls: Pair) -> None:
+    printed = acls.each(
+        """
+        --list
+        --add --allow-principal User:bob --operation Read --topic TOPIC --topic TOPIC.2
+ --group TOPIC
+        --add --allow-principal User:bob --operation Read --operation describeconfigs --topic TOPIC
+        --add --allow-principal User:ann --allow-host 10.0.0.1 --allow-host 10.0.0.2
+ --deny-principal User:eve --operation Describe --topic TOPIC
+        --add --allow-principal User:bob --producer --topic TOPIC.p --transactional-id TOPIC
+        --add --allow-principal User:bob --consumer --topic TOPIC.p --group TOPIC.g
+        --add --allow-principal User:bob --operation Read --topic TOPIC --resource-pattern-type
+ prefixed
+        --add --allow-principal User:bob --delegation-token TOPIC --user-principal User:TOPIC
+        --list --topic TOPIC
+        --list --topic TOPIC.x --resource-pattern-type match
+        --list --topic TOPIC.p --group TOPIC.g --principal User:bob --principal User:none
+        --remove --topic TOPIC.2 --force
+        --remove --allow-principal User:bob --consumer --topic TOPIC.p --group TOPIC.g --force
+        --remove --topic TOPIC --resource-pattern-type prefixed --force
+        --list --topic TOPIC.p
+        --list --topic TOPIC --resource-pattern-type any
+        """.replace("\n --", " --").replace("\n pre", " pre"),
+        status=0,
+    )
+    assert "already exists." in printed and "operation=DESCRIBE_CONFIGS" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--add --list", "Command must include exactly one action"),
+        ("--add --allow-principal User:x --topic a --resource-pattern-type any", "'ANY' is not"),
+        ("--add --topic a", "no principal is named"),
+        ("--add --allow-principal User:x --operation Create --group a", "CREATE"),
+        ("--add --allow-principal User:x --consumer --topic a", "a consumer needs its group"),
+        ("--remove --force", "no resource is named"),
+        ("--list --no-such", "no-such is not a recognized option"),
+    ],
+)
+def test_acls_that_cannot_be_asked_for(acls: Pair, words: str, line: str) -> None:
+    """The words for options that do not go together are those of `kbroker acl`."""
+    ours = acls.both(*words.split(), alone=True)
+    assert ours.status == acls.theirs(*words.split()).status == 1
+    assert ours.output == "" and line.lower() in ours.trouble.lower()
+
+
+def test_a_removal_that_is_asked_about(
+    acls: Pair, broker: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = ("--add", "--allow-principal", "User:bob", "--operation", "Read", "--topic", "TOPIC")
+    acls.both(*both)
+    for words in (("--topic", "TOPIC"), both[1:]):
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        ours = acls.both("--remove", *words, alone=True)
+        name = acls.names()[0]
+        theirs = acls.theirs("--remove", *(each.replace("TOPIC", name) for each in words))
+        question = theirs.output[: theirs.output.index("Error while")]
+        assert ours.output.replace(acls.names()[1], name) == question
+    assert "operation=READ" in acls.both("--list", "--topic", "TOPIC").output
+    monkeypatch.setattr("sys.stdin", io.StringIO("Y\n"))
+    acls.both("--remove", "--topic", "TOPIC", alone=True)
+    assert acls.both("--list", "--topic", "TOPIC", alone=True).output == ""
+
+
+def test_acls_without_an_authorizer(tools: Tools) -> None:
+    with PlainBroker() as broker:
+        pair = Pair(tools, broker.bootstrap, TOOL, "kafka-acls", within=True)
+        for words in ("--list", "--add --allow-principal User:x --topic a",
+                      "--remove --topic a --force"):  # fmt: skip
+            ours = pair.both(*words.split(), alone=True)
+            assert ours.status == 1
+            assert ours.output == pair.theirs(*words.split()).output.partition("\n")[0] + "\n"

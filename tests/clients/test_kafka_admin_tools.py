@@ -422,7 +422,7 @@ def test_groups_and_offsets_are_deleted(groups: Pair, group_broker: Broker) -> N
         ours = groups.both(*words.split(), alone=True)
         for group in ("a1", "b7"):
             committing(group_broker.bootstrap, group)
-        assert groups.theirs(*words.split()) == ours.output
+        assert groups.theirs(*words.split()).output == ours.output
         for group in ("a1", "b7"):
             committing(group_broker.bootstrap, group)
 
@@ -571,3 +571,19 @@ def test_records_for_a_user_with_few_rights(limited: Limited, tmp_path: Path, to
     file.write_text(f'{{"partitions": [{{"topic": "{topic}", "partition": 0, "offset": 0}}]}}')
     ended = limited.both(RECORDS, "--offset-json-file", str(file))
     assert ended.status == 0 and "TopicAuthorizationException" in ended.output
+
+
+# --- kafka-acls -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--list", "--add --allow-principal User:x --topic a", "--remove --topic a --force"],
+)
+def test_acls_for_a_user_with_few_rights(limited: Limited, words: str) -> None:
+    """The original prints a stack trace after the line."""
+    pair = Pair(limited.tools, limited.bootstrap, "AclCommand", "kafka-acls", within=True)
+    arguments = (*limited.login, *words.split())
+    ours, theirs = pair.both(*arguments, alone=True), pair.theirs(*arguments)
+    assert ours.status == theirs.status == 1
+    assert ours.output == theirs.output.partition("\n")[0] + "\n"

@@ -33,14 +33,21 @@ class Ended(NamedTuple):
 class Pair:
     """The original and ours. TOPIC in an argument becomes a name of that side's own. The trouble of
     the result is the original's. `within`: ours runs in this process, which is faster; it has no
-    standard input then."""
+    standard input then. `unordered`: the original prints lines in the order of its JVM."""
 
     def __init__(
-        self, tools: Tools, bootstrap: str, tool: str, command: str, *, within: bool = False
+        self,
+        tools: Tools,
+        bootstrap: str,
+        tool: str,
+        command: str,
+        *,
+        within: bool = False,
+        unordered: bool = False,
     ) -> None:
         self._tools, self._bootstrap = tools, bootstrap
         self._tool, self._command = tool, command
-        self._within = within
+        self._within, self._unordered = within, unordered
         self._name = uuid4().hex[:10]
 
     def names(self) -> tuple[str, str]:
@@ -71,9 +78,9 @@ class Pair:
             assert self._lines(second)[-1] in self._lines(first), (first, second)
         return first
 
-    def theirs(self, *arguments: str) -> str:
-        """What the original prints by itself."""
-        return self._original(["--bootstrap-server", self._bootstrap, *arguments], b"").output
+    def theirs(self, *arguments: str) -> Ended:
+        """The original by itself."""
+        return self._original(["--bootstrap-server", self._bootstrap, *arguments], b"")
 
     def each(
         self, lines: str, *, status: int | None = None, login: tuple[str, str] | None = None
@@ -106,6 +113,8 @@ class Pair:
         text = ID.sub("TopicId: ID", self._common(ended.output))
         for pattern, put in patterns.items():
             text = re.sub(pattern, put, text)
+        if self._unordered:
+            text = "\n".join(sorted(line.strip() for line in text.splitlines()))
         return ended.status, text
 
     def _lines(self, ended: Ended) -> list[list[str]]:
