@@ -80,6 +80,8 @@ class Asked(NamedTuple):
 
 
 class _ConfigsTool(KafkaTool):
+    repeated_error = Refused
+
     def failed(self, error: KafkaError | UserError) -> int:
         """The original repeats the arguments here, which may have a password among them."""
         if not isinstance(error, Refused):

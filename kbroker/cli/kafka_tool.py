@@ -44,6 +44,7 @@ class KafkaTool(click.Command):
     that belong to no option are left out of account, and an option has one value."""
 
     allow_extra_args = True
+    repeated_error: type[UserError] = UserError  # of an option that has two values
 
     def __init__(self, *arguments: Any, subject: str = "", before: str = "", **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -69,10 +70,10 @@ class KafkaTool(click.Command):
             is_one = isinstance(each, click.Option) and not (each.is_flag or each.multiple)
             if is_one and given.count(each) > 1:
                 name = each.opts[0].lstrip("-")
-                refuse(
-                    f"{self._before}Found multiple arguments for option {name},"
-                    " but you asked for only one"
+                error = self.repeated_error(
+                    f"Found multiple arguments for option {name}, but you asked for only one"
                 )
+                raise click.exceptions.Exit(self.failed(error))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -476,6 +476,7 @@ def test_resets_that_fail(groups: Pair) -> None:
         --topic orders --to-datetime 2026-13-30T00:00:00.000
         --topic orders --by-duration 1h
         --from-file /none
+        --all-topics --to-earliest --bootstrap-server two
         """.strip().splitlines():
         groups.each(f"--reset-offsets --group a1 --dry-run {line}", status=0)
     groups.each("--reset-offsets --group a1 --dry-run --topic two --shift-by 1", status=1)

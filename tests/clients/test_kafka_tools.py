@@ -140,6 +140,8 @@ def test_a_topic_by_its_id(topics: Pair) -> None:
         ("--describe", "--if-not-exists"),
         ("--desc",),
         ("--list", "--no-such"),
+        ("--list", "--topic", "a", "--topic", "b"),
+        ("--list", "word", "--topic"),
     ],
 )
 def test_wrong_usage(topics: Pair, arguments: tuple[str, ...]) -> None:
