@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from uuid import UUID
 
 from kbroker.peer.replica_fetch import Asked, FetchAnswer, FetchLimits, FetchMetadata
@@ -7,12 +7,12 @@ from kbroker.protocol.wire import Reader
 def encode_fetch(
     replica_id: int,
     broker_epoch: int,
-    asked: Mapping[UUID, Sequence[Asked]],
+    asked: Iterable[Asked],
     bounds: FetchLimits,
     metadata: FetchMetadata = ...,
-    forgotten: Mapping[UUID, Sequence[int]] = ...,
+    forgotten: Iterable[tuple[UUID, int]] = ...,
 ) -> bytes:
-    """The topics in the order of the mappings. `forgotten`: of the session, by their partitions."""
+    """Topics in the order in which they appear first. `forgotten`: partitions of the session."""
 
 def decode_fetch(reader: Reader) -> FetchAnswer:
     """KafkaError: the leader refuses the request as a whole; ProtocolError: it is no answer."""

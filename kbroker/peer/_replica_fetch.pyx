@@ -2,37 +2,40 @@
 """The bytes of a follower's Fetch and of its answer, as `replica_fetch.py` describes them.
 
 Compiled, because every round of a follower has one of each, and a call of Python for each field
-took as long as the append. With the GIL. The Reader checks a response's sizes and counts.
+took as long as the append. An answer is walked partition by partition: first to its end, since a
+malformed one changes nothing, then by its user (`replica/_taking.pyx`). The Cursor checks sizes and
+counts.
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-
-from types import MappingProxyType
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.messages import error_code
 from kbroker.peer.replica_fetch import WITHOUT_SESSION, Asked, FetchAnswer, Fetched
-from kbroker.protocol._cursor cimport kb_get_u16, kb_get_u32, kb_get_u64, kb_put_u32, kb_put_u64
-from kbroker.protocol._wire cimport Reader, Writer, reader_of, writer_of
+from kbroker.protocol.wire import ProtocolError
+from kbroker.core._limits cimport ARRAY_ITEMS_MAX
+from kbroker.protocol._cursor cimport (
+    Cursor, kb_put_u32, kb_put_u64, skip_tags, take, take_bytes, take_count, take_i16, take_i32,
+    take_i64, take_tag_count, take_uvarint)
+from kbroker.protocol._wire cimport Reader, Writer, writer_of
 
 cdef enum:
     ID_BYTES = 16
     REPLICA_STATE_TAG = 1
     DIVERGING_EPOCH_TAG = 0
 
-    ASKED_BYTES = 4 + 4 + 8 + 4 + 8 + 4 + 1  # one partition, with its tags
+    BOUNDS_BYTES = 4 + 4 + 4 + 1 + 4 + 4         # of a request, up to its topics
+    ASKED_BYTES = 4 + 4 + 8 + 4 + 8 + 4 + 1      # one partition, with its tags
     STATE_BYTES = 4 + 8 + 1
 
+    TOPIC_BYTES_MIN = ID_BYTES + 1 + 1
+    PART_BYTES_MIN = 4 + 2 + 3 * 8 + 1 + 4 + 1 + 1
+
 cdef object _NO_ERROR = ErrorCode.NONE
-cdef object _NOTHING = MappingProxyType({})
 
 
 # --- the request ----------------------------------------------------------------------------------
-
-cdef int _put_i32(Writer writer, int32_t value) except -1:
-    kb_put_u32(writer._grow(4), <uint32_t>value)
-    return 0
-
 
 cdef int _put_asked(Writer writer, object asked, int32_t bytes_max) except -1:
     # The fields of `Asked` in their order, after the topic's id.
@@ -61,126 +64,191 @@ cdef int _put_no_tags(Writer writer) except -1:
     return 0
 
 
+cdef dict _by_topic(tuples):
+    # In the order of first appearance, by the number of the topic's id, their first field: the hash
+    # of a UUID is slow.
+    cdef dict found = {}
+    for each in tuples:
+        number = (<tuple>each)[0].int
+        if number in found:
+            (<list>found[number]).append(each)
+        else:
+            found[number] = [each]
+    return found
+
+
+cdef int _put_topic(Writer writer, number, list partitions) except -1:
+    writer._put(number.to_bytes(ID_BYTES, "big"))
+    writer._put_size(len(partitions))
+    return 0
+
+
 def encode_fetch(
-    int32_t replica_id, int64_t broker_epoch, asked, bounds, metadata=WITHOUT_SESSION,
-    forgotten=_NOTHING,
+    int32_t replica_id, int64_t broker_epoch, asked, bounds, metadata=WITHOUT_SESSION, forgotten=(),
 ):
     cdef Writer writer = writer_of(True)
-    cdef int32_t bytes_max = bounds.partition_max_bytes
-    cdef uint8_t* state
-    _put_i32(writer, bounds.max_wait_ms)
-    _put_i32(writer, bounds.min_bytes)
-    _put_i32(writer, bounds.max_bytes)
-    writer._grow(1)[0] = 0        # isolation level: a follower reads up to the log's end
-    _put_i32(writer, metadata.session_id)
-    _put_i32(writer, metadata.epoch)
-    writer._put_size(len(asked))
-    for topic_id, partitions in asked.items():
-        writer._put(topic_id.bytes)
-        writer._put_size(len(partitions))
+    cdef int32_t max_wait_ms, min_bytes, max_bytes, bytes_max, session_id, epoch, index
+    cdef uint8_t* at
+    max_wait_ms, min_bytes, max_bytes, bytes_max = bounds
+    session_id, epoch = metadata
+    at = writer._grow(BOUNDS_BYTES)
+    kb_put_u32(at, <uint32_t>max_wait_ms)
+    kb_put_u32(at + 4, <uint32_t>min_bytes)
+    kb_put_u32(at + 8, <uint32_t>max_bytes)
+    at[12] = 0                    # isolation level: a follower reads up to the log's end
+    kb_put_u32(at + 13, <uint32_t>session_id)
+    kb_put_u32(at + 17, <uint32_t>epoch)
+    topics = _by_topic(asked)
+    writer._put_size(len(topics))
+    for number, partitions in topics.items():
+        _put_topic(writer, number, partitions)
         for each in partitions:
             _put_asked(writer, each, bytes_max)
         _put_no_tags(writer)
-    writer._put_size(len(forgotten))
-    for topic_id, indexes in forgotten.items():
-        writer._put(topic_id.bytes)
-        writer._put_size(len(indexes))
-        for index in indexes:
-            _put_i32(writer, index)
+    topics = _by_topic(forgotten)
+    writer._put_size(len(topics))
+    for number, partitions in topics.items():
+        _put_topic(writer, number, partitions)
+        for each in partitions:
+            index = (<tuple>each)[1]
+            kb_put_u32(writer._grow(4), <uint32_t>index)
         _put_no_tags(writer)
     writer._put_size(0)           # rack
     writer._put_unsigned_varint(1)
     writer._put_unsigned_varint(REPLICA_STATE_TAG)
     writer._put_unsigned_varint(STATE_BYTES)
-    state = writer._grow(STATE_BYTES)
-    kb_put_u32(state, <uint32_t>replica_id)
-    kb_put_u64(state + 4, <uint64_t>broker_epoch)
-    state[STATE_BYTES - 1] = 0    # no tagged fields
+    at = writer._grow(STATE_BYTES)
+    kb_put_u32(at, <uint32_t>replica_id)
+    kb_put_u64(at + 4, <uint64_t>broker_epoch)
+    at[STATE_BYTES - 1] = 0       # no tagged fields
     return writer.getvalue()
 
 
 # --- the response ---------------------------------------------------------------------------------
 
-cdef int32_t _get_i32(Reader reader) except? -1:
-    return <int32_t>kb_get_u32(reader._take(4))
+cdef int32_t begin_parts(Reader reader, FetchedParts* out) except? -1:
+    cdef Cursor* cursor = &out.cursor
+    cdef int16_t code
+    cdef int32_t session_id
+    cursor.at = <uint8_t*>reader._begin + reader._position
+    cursor.left = <size_t>(reader._end - reader._position)
+    cursor.failed = 0
+    take_i32(cursor)              # throttle time
+    code = take_i16(cursor)
+    session_id = take_i32(cursor)
+    if not cursor.failed and code != 0:
+        raise KafkaError(error_code(code), "the leader refused the fetch")
+    out.topic_id = NULL
+    out.items_left = ARRAY_ITEMS_MAX
+    out.parts_left = 0
+    out.topics_left = _count(out, TOPIC_BYTES_MIN)
+    if cursor.failed:
+        raise malformed()
+    return session_id
 
 
-cdef int64_t _get_i64(Reader reader) except? -1:
-    return <int64_t>kb_get_u64(reader._take(8))
+cdef object malformed():
+    return ProtocolError("the answer to a fetch is malformed")
 
 
-cdef object _get_error(Reader reader):
-    cdef int16_t code = <int16_t>kb_get_u16(reader._take(2))
-    return _NO_ERROR if code == 0 else error_code(code)
+cdef int32_t _count(FetchedParts* parts, size_t bytes_min) noexcept nogil:
+    cdef int32_t count = take_count(&parts.cursor, 1, bytes_min)
+    parts.items_left -= count
+    if parts.items_left < 0:
+        parts.cursor.failed = 1
+    return count
 
 
-cdef int _skip_tags(Reader reader) except -1:
-    cdef int64_t count = reader._tag_count()
-    while count > 0:
+cdef int next_part(FetchedParts* parts, FetchedPart* out) noexcept nogil:
+    cdef Cursor* cursor = &parts.cursor
+    while parts.parts_left == 0:
+        if parts.topic_id != NULL:
+            skip_tags(cursor, 1)
+            parts.topic_id = NULL
+        if cursor.failed:
+            return -1
+        if parts.topics_left == 0:
+            skip_tags(cursor, 1)
+            return -1 if cursor.failed else 0
+        parts.topics_left -= 1
+        parts.topic_id = take(cursor, ID_BYTES)
+        parts.parts_left = _count(parts, PART_BYTES_MIN)
+        if cursor.failed:
+            return -1
+    parts.parts_left -= 1
+    out.topic_id = parts.topic_id
+    _take_part(cursor, out)
+    return -1 if cursor.failed else 1
+
+
+cdef void _take_part(Cursor* cursor, FetchedPart* out) noexcept nogil:
+    cdef int64_t count
+    out.partition = take_i32(cursor)
+    out.error = take_i16(cursor)
+    out.high_watermark = take_i64(cursor)
+    take_i64(cursor)              # last stable offset: a follower has its own
+    out.log_start_offset = take_i64(cursor)
+    count = <int64_t>take_uvarint(cursor) - 1
+    while count > 0 and not cursor.failed:
         count -= 1
-        reader._unsigned_varint()
-        reader._take(reader._unsigned_varint())
-    return 0
+        take(cursor, 2 * 8)       # an aborted transaction: for consumers
+        skip_tags(cursor, 1)
+    take_i32(cursor)              # preferred read replica: for consumers
+    out.records = take_bytes(cursor, 1, &out.records_bytes)
+    _take_tags(cursor, out)
 
 
-cdef object _get_view(Reader reader):
-    # Of the frame, without a copy; None for null.
-    cdef int64_t size = reader._size()
-    cdef Py_ssize_t begin = reader._position
-    if size < 0:
-        return None
-    reader._take(size)
-    return memoryview(reader._data)[begin:begin + size]
-
-
-cdef tuple _get_diverging(Reader reader):
-    # The epoch and its end in the tagged fields of a partition; None: not there, or no place.
-    cdef int64_t count = reader._tag_count()
-    cdef int64_t tag, end_offset
-    cdef int32_t epoch
-    cdef Reader field
-    found = None
-    while count > 0:
+cdef void _take_tags(Cursor* cursor, FetchedPart* out) noexcept nogil:
+    # The epoch and its end in the tagged fields of a partition; -1: not there, or no place.
+    cdef Cursor field
+    cdef uint32_t count = take_tag_count(cursor)
+    cdef uint32_t tag, size
+    out.has_tags = count > 0
+    out.diverging_epoch = -1
+    out.diverging_end = -1
+    while count > 0 and not cursor.failed:
         count -= 1
-        tag = reader._unsigned_varint()
-        content = reader._bytes(reader._unsigned_varint())
-        if tag != DIVERGING_EPOCH_TAG:
+        tag = take_uvarint(cursor)
+        size = take_uvarint(cursor)
+        field.at = take(cursor, size)
+        if cursor.failed or tag != DIVERGING_EPOCH_TAG:
             continue
-        field = reader_of(content, True)
-        epoch = _get_i32(field)
-        end_offset = _get_i64(field)
-        _skip_tags(field)
-        found = (epoch, end_offset) if epoch >= 0 and end_offset >= 0 else None
-    return found
+        field.left = size
+        field.failed = 0
+        out.diverging_epoch = take_i32(&field)
+        out.diverging_end = take_i64(&field)
+        skip_tags(&field, 1)
+        if field.failed:
+            cursor.failed = 1
+        elif out.diverging_epoch < 0 or out.diverging_end < 0:
+            out.diverging_epoch = -1
 
 
-cdef object _get_partition(Reader reader, topic):
-    cdef int32_t partition = _get_i32(reader)
-    error = _get_error(reader)
-    cdef int64_t high_watermark = _get_i64(reader)
-    cdef int64_t log_start
-    _get_i64(reader)              # last stable offset: a follower has its own
-    log_start = _get_i64(reader)
-    for _ in range(reader.nullable_array() or 0):
-        reader._take(2 * 8)       # an aborted transaction: for consumers
-        _skip_tags(reader)
-    _get_i32(reader)              # preferred read replica: for consumers
-    records = _get_view(reader)
-    diverging = _get_diverging(reader)
-    return Fetched(topic, partition, error, high_watermark, log_start, diverging, records)
+cdef object fetched_of(Reader reader, const FetchedPart* part):
+    # The records are a view of the frame, without a copy; None for null.
+    cdef Py_ssize_t begin
+    topic = int.from_bytes(PyBytes_FromStringAndSize(<const char*>part.topic_id, ID_BYTES), "big")
+    error = _NO_ERROR if part.error == 0 else error_code(part.error)
+    diverging = None if part.diverging_epoch < 0 else (part.diverging_epoch, part.diverging_end)
+    records = None
+    if part.records != NULL:
+        begin = part.records - reader._begin
+        records = memoryview(reader._data)[begin:begin + part.records_bytes]
+    return Fetched(
+        topic, part.partition, error, part.high_watermark, part.log_start_offset, diverging,
+        records)
 
 
 def decode_fetch(Reader reader not None):
+    cdef FetchedParts parts
+    cdef FetchedPart part
     cdef list found = []
-    _get_i32(reader)              # throttle time
-    error = _get_error(reader)
-    cdef int32_t session_id = _get_i32(reader)
-    if error is not _NO_ERROR:
-        raise KafkaError(error, "the leader refused the fetch")
-    for _ in range(reader.array()):
-        topic = int.from_bytes(reader._bytes(ID_BYTES), "big")
-        for _ in range(reader.array()):
-            found.append(_get_partition(reader, topic))
-        _skip_tags(reader)
-    _skip_tags(reader)
-    return FetchAnswer(session_id, found)
+    cdef int status
+    session_id = begin_parts(reader, &parts)
+    while True:
+        status = next_part(&parts, &part)
+        if status < 0:
+            raise malformed()
+        if status == 0:
+            return FetchAnswer(session_id, found)
+        found.append(fetched_of(reader, &part))

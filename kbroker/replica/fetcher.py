@@ -32,11 +32,11 @@ import contextlib
 import heapq
 import logging
 import random
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer._replica_fetch import decode_fetch, encode_fetch
+from kbroker.peer._replica_fetch import encode_fetch
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, decode_list_offsets
 from kbroker.peer.replica_fetch import (
     FETCH_VERSION,
@@ -46,14 +46,14 @@ from kbroker.peer.replica_fetch import (
     encode_list_offsets,
 )
 from kbroker.protocol.wire import ProtocolError
+from kbroker.replica._taking import Refused
 from kbroker.replica.fetcher_lane import Lane
 from kbroker.replica.fetcher_partition import FollowedPartition, Outcome
-from kbroker.replica.fetcher_session import SESSION_ERRORS, Key, SessionRequest, key_of
+from kbroker.replica.fetcher_session import SESSION_ERRORS, SessionRequest
+from kbroker.replica.throttle import UNLIMITED
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from kbroker.clock import Clock
     from kbroker.failures import Failures
     from kbroker.log.engine.partition_log import PartitionLog
@@ -68,8 +68,6 @@ BACKOFF_MS_MIN: Final = 20
 BACKOFF_JITTER: Final = 0.2
 # How long a round over the second link waits at the leader.
 SIDE_WAIT_MS: Final = 10
-# After so long an answer's appends let the loop's other tenants go on.
-TURN_MS: Final = 5
 
 
 # Writes down where logs begin.
@@ -138,9 +136,9 @@ class ReplicaFetcher:
         self._source_failures = 0
         self._source_retry_at_ms = 0
         limits = settings.limits
-        self._main = Lane(connect(source.address), limits)
+        self._main = Lane(connect(source.address), limits, clock)
         brief = limits._replace(max_wait_ms=min(SIDE_WAIT_MS, limits.max_wait_ms))
-        self._side = Lane(connect(source.address), brief)
+        self._side = Lane(connect(source.address), brief, clock)
 
     # --- which partitions ---
 
@@ -251,14 +249,21 @@ class ReplicaFetcher:
             return
         request = lane.session.next_request()
         self.requests += 1
+        us = self._us
         try:
-            answer = decode_fetch(await lane.link.call(*self._encoded(lane, request)))
-            lane.session.answered(answer.session_id)
+            answer = await lane.link.call(
+                ApiKey.FETCH,
+                FETCH_VERSION,
+                encode_fetch(us.node_id, us.broker_epoch(), request.asked, lane.limits,
+                             request.metadata, request.forgotten),
+            )  # fmt: skip
+            lane.session.answered(lane.taking.begin(answer))
         except (KafkaError, ProtocolError) as error:
             self._fetch_failed(lane, request, error)
             return
+        del answer  # `taking` has it as long as it needs it
         self._source_failures = 0
-        outside = await self._apply(lane, request, answer.partitions)
+        outside = await self._apply(lane, request)
         if outside:
             await self._enter_ranges(lane, outside)
 
@@ -275,18 +280,6 @@ class ReplicaFetcher:
             except Exception as error:
                 self._failures.note("the starts of logs", error)
 
-    def _encoded(self, lane: Lane, request: SessionRequest) -> tuple[ApiKey, int, bytes]:
-        by_topic: dict[int, list[Asked]] = {}
-        for position in request.asked:
-            by_topic.setdefault(position.topic_id.int, []).append(position)
-        asked = {each[0].topic_id: each for each in by_topic.values()}
-        forgotten: dict[UUID, list[int]] = {}
-        for topic_id, index in request.forgotten:
-            forgotten.setdefault(topic_id, []).append(index)
-        us, metadata = self._us, request.metadata
-        body = encode_fetch(us.node_id, us.broker_epoch(), asked, lane.limits, metadata, forgotten)
-        return ApiKey.FETCH, FETCH_VERSION, body
-
     def _fetch_failed(self, lane: Lane, request: SessionRequest, error: Exception) -> None:
         """The session is not certain any more. Where that is all, it begins again at once."""
         code = error.code if isinstance(error, KafkaError) else None
@@ -294,42 +287,63 @@ class ReplicaFetcher:
         if request.is_full or code not in SESSION_ERRORS:
             self._source_failed(error)
 
+    def _in_one_call(self) -> bool:
+        """Whether `Taking` may take the usual in. The bytes of throttled replicas are counted by
+        name, here."""
+        return self._throttle.bytes_per_s == UNLIMITED
+
     async def _apply(
-        self, lane: Lane, request: SessionRequest, found: Iterable[Fetched]
+        self, lane: Lane, request: SessionRequest
     ) -> list[tuple[FollowedPartition, Asked]]:
         """Hands each part of the answer to its partition; returns those out of the leader's
         range."""
-        outside = []
-        answered: set[Key] = set()
+        outside: list[tuple[FollowedPartition, Asked]] = []
+        in_one_call = self._in_one_call()
         now_ms = self._clock.wall_ms()
-        turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
-        for each in found:
-            if self._clock.monotonic_ms() > turn_ends_ms:
-                await asyncio.sleep(0)
-                turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
-            key = each.topic, each.partition
-            if not each.topic or key in answered:
-                continue
-            answered.add(key)
-            partition, position = lane.members.get(key), lane.session.position(key)
-            if partition is None or position is None:
-                if not lane.session.may_answer(key):
-                    lane.session.begin_again()  # the leader has another session in mind
-                continue
-            outcome = self._applied(partition, position, each, now_ms)
-            if outcome is Outcome.OUT_OF_RANGE:
-                outside.append((partition, position))
+        while (found := lane.taking.next(in_one_call, now_ms)) is not None:
+            if isinstance(found, Fetched):
+                outside += self._take(lane, found, now_ms)
+            elif isinstance(found, Refused):
+                self._not_taken(lane, found)
             else:
-                self._settle(lane, partition, outcome, len(each.records or b""))
-        self._left_out(lane, request, answered)
+                await asyncio.sleep(0)  # the turn is over
+        self.bytes_fetched += lane.taking.take_record_bytes()
+        self._left_out(lane, request)
         return outside
 
-    def _left_out(self, lane: Lane, request: SessionRequest, answered: Container[Key]) -> None:
+    def _take(
+        self, lane: Lane, fetched: Fetched, now_ms: int
+    ) -> Iterator[tuple[FollowedPartition, Asked]]:
+        """A part of which there is more to say than its records; a generator, of the partition if
+        it is out of the leader's range."""
+        key = lane.taking.key
+        partition, position = lane.members.get(key), lane.session.position(key)
+        if partition is None or position is None:
+            if not lane.session.may_answer(key):
+                lane.session.begin_again()  # the leader has another session in mind
+            return
+        outcome = self._applied(partition, position, fetched, now_ms)
+        if outcome is Outcome.OUT_OF_RANGE:
+            yield partition, position
+        else:
+            self._settle(lane, partition, outcome, len(fetched.records or b""))
+
+    def _not_taken(self, lane: Lane, refused: Refused) -> None:
+        partition: FollowedPartition = refused.partition
+        try:
+            outcome = partition.not_taken(refused.error)
+        except Exception as error:
+            self._failures.note(f"the fetch of {partition.name}", error)
+            outcome = Outcome.FAULT
+        self._settle(lane, partition, outcome, 0)
+
+    def _left_out(self, lane: Lane, request: SessionRequest) -> None:
         """Of those that this request named. In a session there is nothing new of them."""
-        for each in request.asked:
-            key = key_of(each.topic_id, each.partition)
+        for key in lane.session.named:
+            if key in lane.taking.answered:
+                continue
             partition = lane.members.get(key)
-            if partition is None or key in answered:
+            if partition is None:
                 continue
             if request.is_full:
                 self._later(partition, Outcome.NOT_YET)

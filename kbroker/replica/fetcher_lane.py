@@ -13,20 +13,25 @@ Owner: the fetcher's loop.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from kbroker.replica._taking import Taking
 from kbroker.replica.fetcher_session import FetchSession, Key
 
 if TYPE_CHECKING:
+    from kbroker.clock import Clock
     from kbroker.peer.replica_fetch import FetchLimits
     from kbroker.replica.fetcher_partition import FollowedPartition
     from kbroker.replica.fetcher_settings import Link
+
+# After so long an answer's appends let the loop's other tenants go on.
+TURN_MS: Final = 5
 
 
 class Lane:
     """See the head of this file."""
 
-    def __init__(self, link: Link, limits: FetchLimits) -> None:
+    def __init__(self, link: Link, limits: FetchLimits, clock: Clock) -> None:
         self.link = link
         self.limits = limits
         self.busy = False  # a round is under way
@@ -34,6 +39,10 @@ class Lane:
         self.session = FetchSession()
         self.members: dict[Key, FollowedPartition] = {}
         self._moved: dict[Key, FollowedPartition] = {}
+        self.taking = Taking(
+            self.members, self._moved, self.session.positions, self.session.changed,
+            clock.monotonic_ms, TURN_MS,
+        )  # fmt: skip
 
     def join(self, partition: FollowedPartition) -> None:
         self.members[partition.key] = self._moved[partition.key] = partition

@@ -27,6 +27,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import LogLines
 from kbroker.peer.replica_fetch import Asked
 from kbroker.protocol.record_batch import BATCH_HEADER, HEADER_BYTES
+from kbroker.replica._taking import FollowedState
 from kbroker.replica.fetcher_session import key_of
 from kbroker.replica.truncation import Divergence, cut_offset
 
@@ -66,7 +67,7 @@ NOT_YET_CODES: Final = frozenset({
 })  # fmt: skip
 
 
-class FollowedPartition:
+class FollowedPartition(FollowedState):
     """See the head of this file. Made and ended by the controller's thread, else the loop's."""
 
     def __init__(
@@ -92,7 +93,7 @@ class FollowedPartition:
         self.leader_high_watermark = UNKNOWN
         self._lines = lines
         self._wake = wake
-        self._lock: threading.Lock = threading.Lock() if after is None else after._lock
+        self._lock = threading.Lock() if after is None else after._lock
         self._ended = False
         self.changes = 0  # that have begun and that are over: odd while one is under way
 
@@ -305,6 +306,17 @@ class FollowedPartition:
         return Outcome.CUT
 
     # --- what our log says ---
+
+    def not_taken(self, error: Exception | None) -> Outcome:
+        """Why `Taking` has not taken the records in; None: there was no whole batch."""
+        if error is None:
+            self._say("the leader sends no whole batch")
+            return Outcome.FAULT
+        if isinstance(error, KafkaError):
+            return self._refused(error)
+        if isinstance(error, OSError):
+            return self._disk_failed(error)
+        raise error
 
     def _refused(self, error: KafkaError) -> Outcome:
         if error.code in NOT_YET_CODES:

@@ -33,13 +33,13 @@ SESSION_ERRORS: Final = frozenset({
     ErrorCode.INCONSISTENT_TOPIC_ID,
 })  # fmt: skip
 
-# The number of a topic's id, and a partition. It is looked up for each part of each answer, and the
-# hash of a UUID is slow.
-Key = tuple[int, int]
+# A topic's id and a partition, as an answer has them. It is looked up for each part of each answer,
+# and the hash of a UUID is slow.
+Key = bytes
 
 
 def key_of(topic_id: UUID, partition: int) -> Key:
-    return topic_id.int, partition
+    return topic_id.bytes + partition.to_bytes(4, "big")
 
 
 class SessionRequest(NamedTuple):
@@ -59,18 +59,19 @@ class FetchSession:
 
     def __init__(self) -> None:
         self._next = INITIAL
-        self._positions: dict[Key, Asked] = {}
+        self.positions: Final[dict[Key, Asked]] = {}
         # Changes that the leader does not have yet, if the next request is not a full one.
-        self._changed: dict[Key, Asked] = {}
+        self.changed: Final[dict[Key, Asked]] = {}
+        self.named: list[Key] = []  # partitions of the last request
         self._forgotten: dict[Key, Asked] = {}
 
     def position(self, key: Key) -> Asked | None:
         """From where a partition is asked, as the next request leaves it."""
-        return self._positions.get(key)
+        return self.positions.get(key)
 
     def may_answer(self, key: Key) -> bool:
         """Whether the leader may know of it: it is asked, or has not been forgotten there yet."""
-        return key in self._positions or key in self._forgotten
+        return key in self.positions or key in self._forgotten
 
     def ask(self, asked: Asked) -> None:
         """A partition joins, or has this position now."""
@@ -79,31 +80,32 @@ class FetchSession:
             # One request cannot say both: a leader forgets a partition that is named and forgotten.
             # Else it would take its answer about the partition, which was not taken in, for known.
             self.begin_again()
-        if self._positions.get(key) != asked:
-            self._positions[key] = asked
-            self._changed[key] = asked
+        if self.positions.get(key) != asked:
+            self.positions[key] = asked
+            self.changed[key] = asked
 
     def forget(self, key: Key) -> None:
         """A partition leaves. It joins again if its whole state is to be sent."""
-        asked = self._positions.pop(key, None)
+        asked = self.positions.pop(key, None)
         if asked is not None:
-            self._changed.pop(key, None)
+            self.changed.pop(key, None)
             self._forgotten[key] = asked
 
     def to_the_end(self, key: Key) -> None:
         """Of full requests, as leaders do with the partitions that they served in a session."""
-        position = self._positions.pop(key, None)
+        position = self.positions.pop(key, None)
         if position is not None:
-            self._positions[key] = position
+            self.positions[key] = position
 
     def next_request(self) -> SessionRequest:
         """Then its answer is `answered`, or the session has to `begin_again`."""
         full = self._next.epoch == INITIAL_EPOCH
-        asked = self._positions if full else self._changed
+        asked = self.positions if full else self.changed
+        self.named = [*asked]
         left = [] if full else self._forgotten.values()
         forgotten = [(each.topic_id, each.partition) for each in left]
         request = SessionRequest(self._next, [*asked.values()], forgotten)
-        self._changed.clear()
+        self.changed.clear()
         self._forgotten.clear()
         return request
 
@@ -123,5 +125,5 @@ class FetchSession:
         """With a full request, which ends the session that there may be."""
         known = error is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         self._next = FetchMetadata(self._next.session_id if known else NO_SESSION_ID, INITIAL_EPOCH)
-        self._changed.clear()
+        self.changed.clear()
         self._forgotten.clear()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 from kbroker.cluster.asked_controller import AskedController
@@ -430,11 +430,14 @@ def _not_cancelled(loader: Loader, partitions: Sequence[int]) -> None:
     """A load goes on when its partition is lost."""
 
 
+# A fault in a method of `FollowedPartition` has to be passed by every part of an answer.
+_ONE_BY_ONE: Final = (ReplicaFetcher, "_in_one_call", lambda _: False)
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100, first=9
     ),
-    "without-epochs": Plant(FollowedPartition, "asked", _without_epochs, 40),
+    "without-epochs": Plant(FollowedPartition, "asked", _without_epochs, 40, also=(_ONE_BY_ONE,)),
     "over-the-committed-set": Plant(
         in_sync, "set_leadership", _over_the_committed_set, 300, first=75
     ),
@@ -517,7 +520,7 @@ PLANTED: dict[str, Plant] = {
         "_keep_starts",
         _in_memory,
         1,
-        also=((FollowedPartition, "asked", _start_in_memory),),
+        also=((FollowedPartition, "asked", _start_in_memory), _ONE_BY_ONE),
         first=329,
         schedule=(
             Act(126, "produce", (3, 0)),
@@ -534,7 +537,9 @@ PLANTED: dict[str, Plant] = {
     "group-absent-at-once": Plant(coordinator, "answer_not_found", _absent_at_once, 40, first=157),
     "any-generation-commits": Plant(offset_commit, "_commit", _of_any_generation, 40, first=15),
     "one-generation": Plant(rebalance, "following", _the_same_again, 40, first=6),
-    "nothing-came": Plant(FollowedPartition, "_append_locked", _nothing_came, 20),
+    "nothing-came": Plant(
+        FollowedPartition, "_append_locked", _nothing_came, 20, also=(_ONE_BY_ONE,)
+    ),
     "checkpoint-not-read": Plant(ReplicaManager, "_open_replica", _from_the_start, 20),
     "point-above-a-cut": Plant(Checkpointing, "points_fell", _as_it_was, 20),
     "stopping-for-ever": Plant(PartitionChanges, "_stopping", _for_ever, 60, first=6),

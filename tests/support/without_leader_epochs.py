@@ -17,6 +17,7 @@ from typing import Any
 
 from kbroker.cli.main import main
 from kbroker.peer.replica_fetch import Asked
+from kbroker.replica.fetcher import ReplicaFetcher
 from kbroker.replica.fetcher_partition import FollowedPartition
 
 
@@ -37,6 +38,7 @@ def ask_without_an_epoch() -> None:
         return asked(partition)._replace(last_fetched_epoch=-1)
 
     FollowedPartition.asked = without  # type: ignore[method-assign, assignment]
+    ReplicaFetcher._in_one_call = lambda _: False  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -252,7 +252,7 @@ class Follower:
     def fetch(self) -> Fetched:
         asked = Asked(self._topic_id, 0, -1, self.log_end, -1, 0)
         header = struct.pack(">hhihb", ApiKey.FETCH, FETCH_VERSION, 0, -1, 0)
-        body = encode_fetch(A, self._broker_epoch, {self._topic_id: [asked]}, LIMITS)
+        body = encode_fetch(A, self._broker_epoch, [asked], LIMITS)
         self._connection.sendall(struct.pack(">i", len(header + body)) + header + body)
         (size,) = struct.unpack(">i", self._stream.read(4))
         (found,) = decode_fetch(Reader(self._stream.read(size)[5:], flexible=True)).partitions

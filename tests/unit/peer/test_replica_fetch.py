@@ -29,10 +29,10 @@ LIMITS = FetchLimits(max_wait_ms=500, min_bytes=1, max_bytes=1000, partition_max
 
 
 def test_a_fetch_names_its_follower_and_offsets() -> None:
-    asked = {
-        TWO: [Asked(TWO, 3, 5, 1 << 40, 4, 7)],
-        ONE: [Asked(ONE, 0, 9, 0, -1, 0), Asked(ONE, 1, 9, 10, 8, 0)],
-    }
+    asked = [
+        Asked(TWO, 3, 5, 1 << 40, 4, 7), Asked(ONE, 0, 9, 0, -1, 0), Asked(TWO, 1, 5, 1, 4, 7),
+        Asked(ONE, 1, 9, 10, 8, 0),
+    ]  # fmt: skip
     request_type = module(ApiKey.FETCH, FETCH_VERSION, "request").FetchRequest
     request = kio_read(request_type, encode_fetch(12, 1 << 33, asked, LIMITS))
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (12, 1 << 33)
@@ -47,14 +47,14 @@ def test_a_fetch_names_its_follower_and_offsets() -> None:
         )
         for topic in request.topics for each in topic.partitions
     ]  # fmt: skip
-    assert found == [each for topic in asked.values() for each in topic]
+    assert found == [asked[at] for at in (0, 2, 1, 3)]  # a topic once
     assert {each.partition_max_bytes for t in request.topics for each in t.partitions} == {100}
 
 
 def test_a_fetch_in_a_session_names_it_and_forgotten_partitions() -> None:
     body = encode_fetch(
-        12, 1, {ONE: [Asked(ONE, 4, 0, 1, 0, 0)]}, LIMITS, FetchMetadata(77, 3),
-        {TWO: [1, 5], ONE: [0]},
+        12, 1, [Asked(ONE, 4, 0, 1, 0, 0)], LIMITS, FetchMetadata(77, 3),
+        [(TWO, 1), (ONE, 0), (TWO, 5)],
     )  # fmt: skip
     request_type = module(ApiKey.FETCH, FETCH_VERSION, "request").FetchRequest
     request = kio_read(request_type, body)
@@ -63,7 +63,7 @@ def test_a_fetch_in_a_session_names_it_and_forgotten_partitions() -> None:
         (TWO, (1, 5)),
         (ONE, (0,)),
     ]
-    nothing = encode_fetch(12, 1, {}, LIMITS, FetchMetadata(77, 4))
+    nothing = encode_fetch(12, 1, [], LIMITS, FetchMetadata(77, 4))
     assert kio_read(request_type, nothing).topics == () and len(nothing) < 50
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.replica.fetcher import ReplicaFetcher
 from tests.support.fetched_cluster import Cluster
 from tests.support.virtual_loop import HastyLoop, VirtualLoop
 from tests.unit.log.conftest import open_log
@@ -20,6 +21,12 @@ __all__ = ["make_rig", "open_log", "rig"]
 
 Story = Callable[[Cluster], Coroutine[Any, Any, None]]
 Tell = Callable[..., None]
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part of an answer is taken in by Python's `FollowedPartition`."""
+    monkeypatch.setattr(ReplicaFetcher, "_in_one_call", lambda _: False)
 
 
 @pytest.fixture

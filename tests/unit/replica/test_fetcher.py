@@ -512,6 +512,7 @@ def test_partitions_that_were_not_requested_or_are_left_out_do_no_harm(
 # --- what cannot wait ---
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_large_answer_does_not_keep_the_loop(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     applied: list[int] = []
     turns: list[int] = []

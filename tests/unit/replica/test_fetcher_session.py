@@ -268,6 +268,7 @@ def test_a_partition_sent_beside_a_cut_is_sent_again(tell: Tell) -> None:
     tell(story)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_dropped_partition_is_sent_again(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here of the only partition of its lane, which says nothing until it is back."""
 

@@ -1,0 +1,59 @@
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kbroker.log_lines import LogLines
+from kbroker.peer.replica_fetch import Asked, Fetched
+from kbroker.protocol.wire import Reader
+from kbroker.replica._replica import Replica
+from kbroker.types import TopicPartition
+
+TURN_OVER: Final = "turn over"
+
+class FollowedState:
+    name: TopicPartition
+    topic_id: UUID
+    replica: Replica
+    key: bytes
+    leader_epoch: int
+    failures: int
+    offline: bool
+    leader_high_watermark: int
+    changes: int
+    _ended: bool
+    _lines: LogLines
+    _wake: Callable[[Replica], None]
+    _lock: Any  # threading.Lock
+
+class Refused(NamedTuple):
+    """A partition whose records were not taken: why, or None where there was no whole batch."""
+
+    partition: Any
+    position: Asked
+    error: Exception | None
+
+class Taking:
+    answered: Final[set[bytes]]
+    key: Final[bytes]
+
+    def __init__(
+        self,
+        members: dict[bytes, Any],
+        moved: dict[bytes, Any],
+        positions: dict[bytes, Asked],
+        changed: dict[bytes, Asked],
+        monotonic_ms: Callable[[], int],
+        turn_ms: int,
+    ) -> None:
+        """A lane's partitions and its session's positions, in which it changes what has moved."""
+
+    def begin(self, reader: Reader) -> int:
+        """An answer, and the session that it is of. KafkaError: the leader refused the request as a
+        whole; ProtocolError: it is no answer. Then nothing is changed."""
+
+    def next(self, in_one_call: bool, now_ms: int) -> Fetched | Refused | str | None:
+        """A part of which there is more to say, or all without `in_one_call`; TURN_OVER; None: that
+        was all. `now_ms`: the wall clock's, for the segments that begin."""
+
+    def take_record_bytes(self) -> int:
+        """Of those that were appended in one call, since this was called before."""
