@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import frames, messages
-from kbroker.peer._frame_in import FrameIn
+from kbroker.peer._frames_in import FramesIn, FrameSizeError, answer_in
 from kbroker.peer.address import Address
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey
@@ -57,7 +57,7 @@ class Counters:
 class _InFlight(NamedTuple):
     correlation_id: int
     api_key: ApiKey
-    version: int
+    shape: frames.Shape
     deadline_s: float
     response: asyncio.Future[Reader]
 
@@ -69,8 +69,7 @@ def network_error(message: str) -> KafkaError:
 class Connection(asyncio.BufferedProtocol):
     """One socket: frames out, frames in, the queue between them.
 
-    What comes is received into one piece of RECEIVE_BYTES, and a frame that is longer than that
-    into its own place, once its size is known.
+    `FramesIn` receives into one piece of RECEIVE_BYTES, and a longer frame into its own place.
     """
 
     def __init__(
@@ -93,9 +92,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[_InFlight] = deque()
-        self._received = bytearray(RECEIVE_BYTES)
-        self._held = 0  # bytes of it
-        self._frame: FrameIn | None = None
+        self._received = FramesIn(RECEIVE_BYTES, frames.FRAME_BYTES_MIN, options.response_bytes_max)
+        self.get_buffer = self._received.get_buffer  # type: ignore[method-assign]
         self._next_correlation_id = 0
         self._write_paused = False
         self._timer: asyncio.TimerHandle | None = None
@@ -122,19 +120,16 @@ class Connection(asyncio.BufferedProtocol):
             raise network_error(f"{self.address} is not connected")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & frames.CORRELATION_ID_MAX
-        client_id = self._options.client_id
-        frame = frames.request_frame(api_key, version, correlation_id, client_id, body)
+        shape = frames.shape_of(api_key, version, self._options.client_id)
         response: asyncio.Future[Reader] = self._loop.create_future()
         self._counters.requests_sent += 1
         if expects_response:
             deadline_s = self._loop.time() + timeout_ms / 1000
-            self._in_flight.append(
-                _InFlight(correlation_id, api_key, version, deadline_s, response)
-            )
+            self._in_flight.append(_InFlight(correlation_id, api_key, shape, deadline_s, response))
             self._arm_timer(deadline_s)
         else:
             response.set_result(Reader(b"", flexible=False))
-        transport.write(frame)
+        transport.write(shape.request_frame(correlation_id, body))
         return response
 
     def close(self, error: KafkaError) -> None:
@@ -168,66 +163,43 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._on_change()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
-        if self._frame is not None:
-            return memoryview(self._frame)
-        return memoryview(self._received)[self._held :]
-
     def buffer_updated(self, nbytes: int) -> None:
-        if self._frame is not None:
-            if self._frame.note(nbytes):
-                frame, self._frame = self._frame, None
-                self._on_frame(frame.take())
-            return
-        self._held += nbytes
-        position = self._take_frames()
-        left = self._held - position
-        self._received[:left] = self._received[position : self._held]
-        self._held = left
-
-    def _take_frames(self) -> int:
-        """Up to where the frames that are whole go, or that have their own place."""
-        position = 0
-        while not self.closed and self._held - position >= limits.FRAME_SIZE_BYTES:
-            begin = position + limits.FRAME_SIZE_BYTES
-            size = int.from_bytes(self._received[position:begin], "big", signed=True)
-            if size < frames.FRAME_BYTES_MIN or size > self._options.response_bytes_max:
-                self.close(network_error(f"{self.address} sent a frame of {size} bytes"))
-                break
-            position = begin + size
-            if position <= self._held:
-                self._on_frame(bytes(memoryview(self._received)[begin:position]))
-            elif limits.FRAME_SIZE_BYTES + size > RECEIVE_BYTES:
-                self._frame = FrameIn(size)
-                memoryview(self._frame)[: self._held - begin] = self._received[begin : self._held]
-                self._frame.note(self._held - begin)
-                return self._held
-            else:
-                return begin - limits.FRAME_SIZE_BYTES
-        return position
+        received = self._received
+        received.note(nbytes)
+        try:
+            while not self.closed and (frame := received.take()) is not None:
+                self._on_frame(frame)
+        except FrameSizeError as error:
+            self.close(network_error(f"{self.address} sent a frame of {error.args[0]} bytes"))
 
     def _on_frame(self, frame: bytes) -> None:
-        correlation_id = frames.correlation_id_of(frame)
-        if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
-            expected = self._in_flight[0].correlation_id if self._in_flight else "none"
-            self.close(
-                network_error(
-                    f"{self.address} answered correlation id {correlation_id}, expected {expected}"
-                )
-            )
+        if not self._in_flight:
+            self._unexpected(frame, "none")
             return
-        request = self._in_flight.popleft()
-        self._counters.responses_received += 1
+        request = self._in_flight[0]
         try:
-            reader = frames.body_of(frame, request.api_key, request.version)
+            reader = answer_in(
+                frame, request.correlation_id, request.shape.flexible, request.shape.answer_has_tags
+            )
         except ProtocolError as error:
-            self._in_flight.appendleft(request)
             self.close(network_error(f"{self.address} sent a malformed response: {error}"))
             return
+        if reader is None:
+            self._unexpected(frame, request.correlation_id)
+            return
+        self._in_flight.popleft()
+        self._counters.responses_received += 1
         if not request.response.done():
             request.response.set_result(reader)
         self._on_change()
+
+    def _unexpected(self, frame: bytes, expected: object) -> None:
+        correlation_id = frames.correlation_id_of(frame)
+        self.close(
+            network_error(
+                f"{self.address} answered correlation id {correlation_id}, expected {expected}"
+            )
+        )
 
     def _arm_timer(self, deadline_s: float) -> None:
         """One timer, due when the earliest deadline is or before: it is left alone when an answer

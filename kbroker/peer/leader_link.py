@@ -15,8 +15,10 @@ from kbroker.peer.connection import network_error
 from kbroker.peer.network_client import NetworkClient
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from kbroker.peer.address import Address
-    from kbroker.peer.connection import NetworkClientOptions
+    from kbroker.peer.connection import Connection, NetworkClientOptions
     from kbroker.protocol.wire import Reader
     from kbroker.types import ApiKey
 
@@ -26,16 +28,25 @@ class LeaderLink:
 
     def __init__(self, address: Address, options: NetworkClientOptions) -> None:
         self._address = address
+        self._timeout_ms = options.request_timeout_ms
         self._client = NetworkClient(options)
+        self._connection: Connection | None = None
 
-    async def call(self, api_key: ApiKey, version: int, body: bytes) -> Reader:
+    def call(self, api_key: ApiKey, version: int, body: bytes) -> Awaitable[Reader]:
         """The response; KafkaError where none came, and whether the request arrived is unknown."""
+        connection = self._connection
+        if connection is not None and connection.has_room:
+            return connection.send(api_key, version, body, self._timeout_ms, True)
+        return self._call_when_ready(api_key, version, body)
+
+    async def _call_when_ready(self, api_key: ApiKey, version: int, body: bytes) -> Reader:
         response = self._client.try_send(self._address, api_key, version, body)
         if response is None:
             await self._client.wait_ready(self._address, fail_fast=True)
             response = self._client.try_send(self._address, api_key, version, body)
         if response is None:
             raise network_error(f"{self._address} has a request of ours already")
+        self._connection = self._client.connection(self._address)
         return await response
 
     async def close(self) -> None:

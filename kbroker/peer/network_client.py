@@ -113,6 +113,13 @@ class NetworkClient:
         node = self._nodes.get(address)
         return node.connection.in_flight if node is not None and node.connection is not None else 0
 
+    def connection(self, address: Address) -> Connection | None:
+        """The node's, as long as it is not lost: a caller may send over it while it has room."""
+        node = self._nodes.get(address)
+        if node is None or node.connection is None or not node.connection.negotiated:
+            return None
+        return node.connection
+
     def last_error(self, address: Address) -> KafkaError | None:
         """Why the node's last connection failed or was lost; None once one works again."""
         node = self._nodes.get(address)

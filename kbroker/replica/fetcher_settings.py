@@ -6,7 +6,7 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.peer.connection import NetworkClientOptions
@@ -33,7 +33,7 @@ class FetcherSettings(NamedTuple):
 class Link(Protocol):
     """A way to a source: one request at a time, KafkaError where no answer came."""
 
-    async def call(self, api_key: ApiKey, version: int, body: bytes) -> Reader: ...
+    def call(self, api_key: ApiKey, version: int, body: bytes) -> Awaitable[Reader]: ...
     async def close(self) -> None: ...
 
 

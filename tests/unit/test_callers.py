@@ -27,7 +27,7 @@ FOR_TESTS: Final = "kbroker/testing/"
 # (file or folder, names, who calls them then).
 ALLOWED: Final = (
     # Those above call what they know the name of.
-    ("kbroker/peer/connection.py", "pause_writing|resume_writing|get_buffer|buffer_updated",
+    ("kbroker/peer/connection.py", "pause_writing|resume_writing|buffer_updated",
      "asyncio, of a protocol"),
     ("kbroker/metadata/store/multi_read.py", "serialize|deserialize", "kazoo, of a request"),
     ("kbroker/admin/server.py", "timeout_keep_alive_handler|main_loop", "uvicorn, of a server"),

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.peer._frame_in import FrameIn
+from kbroker.peer._frames_in import FramesIn, FrameSizeError, answer_in
 from kbroker.peer.address import Address
 from kbroker.peer.connection import RECEIVE_BYTES, Connection, Counters, NetworkClientOptions
+from kbroker.protocol.wire import ProtocolError
 
 
 class Receiving(Connection):
@@ -31,7 +32,7 @@ class Receiving(Connection):
     def receive(self, piece: bytes) -> None:
         """As a transport does: as much at a time as there is room for."""
         while piece and not self.closed:
-            with self.get_buffer(-1) as room:
+            with memoryview(self.get_buffer(-1)) as room:
                 taken = min(len(room), len(piece))
                 assert taken, "asyncio takes no empty buffer"
                 room[:taken] = piece[:taken]
@@ -79,21 +80,55 @@ def test_a_size_out_of_bounds_ends_it_after_earlier_frames(size: int) -> None:
 
 
 def test_a_frame_is_taken_whole_and_once() -> None:
-    frame = FrameIn(4)
-    with pytest.raises(ValueError, match="not whole"):
-        frame.take()
-    memoryview(frame)[:3] = b"abc"
-    assert not frame.note(3)
-    with pytest.raises(ValueError, match="lacks fewer"):
-        frame.note(2)
-    memoryview(frame)[:] = b"d"
-    assert frame.note(1)
-    assert frame.take() == b"abcd"
-    with pytest.raises(ValueError, match="not whole"):
-        frame.take()
-    with pytest.raises(BufferError):
-        memoryview(frame)
+    frames = FramesIn(16, 4, 100)
+    assert frames.take() is None
+    with memoryview(frames) as room:
+        room[:3] = b"\0\0\0"
+    frames.note(3)
+    assert frames.take() is None and len(frames.get_buffer(-1)) == 13
+    with pytest.raises(ValueError, match="14 bytes, where 13 have a place"):
+        frames.note(14)
     with pytest.raises(ValueError):
-        frame.note(0)
-    with pytest.raises(ValueError):
-        FrameIn(-1)
+        frames.note(-1)
+    with memoryview(frames) as room:
+        room[:11] = b"\x05whole" + b"\0\0\0\x20a"
+    frames.note(11)
+    assert frames.take() == b"whole"
+    assert frames.take() is None and len(memoryview(frames)) == 31, "a place of its own"
+    frames.get_buffer(-1)[:] = bytes(31)
+    frames.note(30)
+    assert frames.take() is None
+    frames.note(1)
+    assert frames.take() == b"a" + bytes(31)
+    assert frames.take() is None and len(memoryview(frames)) == 16
+
+
+def test_a_frame_of_the_largest_size_is_taken_and_no_larger_one() -> None:
+    frames = FramesIn(16, 4, 12)
+    memoryview(frames)[:] = struct.pack(">i", 12) + bytes(12)
+    frames.note(16)
+    assert frames.take() == bytes(12) and frames.take() is None
+    memoryview(frames)[:4] = struct.pack(">i", 13)
+    frames.note(4)
+    for _ in range(2):
+        with pytest.raises(FrameSizeError) as caught:
+            frames.take()
+        assert caught.value.args == (13,)
+
+
+@pytest.mark.parametrize("bounds", [(4, 4, 100), (100, -1, 100), (100, 5, 4)])
+def test_bounds_without_sense_are_refused(bounds: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="a room of"):
+        FramesIn(*bounds)
+
+
+def test_an_answer_is_read_after_its_header() -> None:
+    frame = struct.pack(">i", 7)
+    found = answer_in(frame + b"rest", 7, False, False)
+    assert found is not None and found.raw(4) == b"rest"
+    found = answer_in(frame + b"\x01\x05\x02ab" + b"rest", 7, True, True)
+    assert found is not None and found.raw(4) == b"rest"
+    assert answer_in(frame, 8, True, True) is None
+    for cut in (frame, frame[:3], frame + b"\x01\x05\x03ab"):
+        with pytest.raises(ProtocolError):
+            answer_in(cut, 7, True, True)
