@@ -1,10 +1,26 @@
 # cython: language_level=3
-"""For units that take in what a follower has fetched: the walk over an answer's partitions."""
+"""For units of a follower: a request in a session, and the walk over an answer's partitions."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kbroker.protocol._cursor cimport Cursor
 from kbroker.protocol._wire cimport Reader
+
+
+cdef struct FetchBounds:
+    # `FetchLimits`.
+    int32_t max_wait_ms
+    int32_t min_bytes
+    int32_t max_bytes
+    int32_t partition_max_bytes
+
+
+cdef FetchBounds bounds_of(limits) except *
+
+# A request that names changed partitions alone: `Asked` by a topic's id and four bytes more.
+cdef bytes encode_changed(
+    int32_t replica_id, int64_t broker_epoch, const FetchBounds* bounds, int32_t session_id,
+    int32_t epoch, dict changed)
 
 
 cdef struct FetchedPart:

@@ -8,7 +8,7 @@ def encode_fetch(
     replica_id: int,
     broker_epoch: int,
     asked: Iterable[Asked],
-    bounds: FetchLimits,
+    limits: FetchLimits,
     metadata: FetchMetadata = ...,
     forgotten: Iterable[tuple[UUID, int]] = ...,
 ) -> bytes:

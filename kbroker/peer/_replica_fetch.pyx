@@ -7,7 +7,7 @@ malformed one changes nothing, then by its user (`replica/_taking.pyx`). The Cur
 counts.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -65,62 +65,100 @@ cdef int _put_no_tags(Writer writer) except -1:
 
 
 cdef dict _by_topic(tuples):
-    # In the order of first appearance, by the number of the topic's id, their first field: the hash
-    # of a UUID is slow.
+    # Of tuples that begin with the topic's id, in the order of first appearance. By its number and
+    # then its bytes: the hash of a UUID is slow.
     cdef dict found = {}
     for each in tuples:
-        number = (<tuple>each)[0].int
-        if number in found:
-            (<list>found[number]).append(each)
-        else:
-            found[number] = [each]
+        found.setdefault((<tuple>each)[0].int.to_bytes(ID_BYTES, "big"), []).append(each)
     return found
 
 
-cdef int _put_topic(Writer writer, number, list partitions) except -1:
-    writer._put(number.to_bytes(ID_BYTES, "big"))
-    writer._put_size(len(partitions))
+cdef int _put_topic(Writer writer, bytes topic_id, Py_ssize_t count) except -1:
+    writer._put(topic_id)
+    writer._put_size(count)
     return 0
 
 
-def encode_fetch(
-    int32_t replica_id, int64_t broker_epoch, asked, bounds, metadata=WITHOUT_SESSION, forgotten=(),
-):
-    cdef Writer writer = writer_of(True)
-    cdef int32_t max_wait_ms, min_bytes, max_bytes, bytes_max, session_id, epoch, index
-    cdef uint8_t* at
-    max_wait_ms, min_bytes, max_bytes, bytes_max = bounds
-    session_id, epoch = metadata
-    at = writer._grow(BOUNDS_BYTES)
-    kb_put_u32(at, <uint32_t>max_wait_ms)
-    kb_put_u32(at + 4, <uint32_t>min_bytes)
-    kb_put_u32(at + 8, <uint32_t>max_bytes)
+cdef int _put_begin(
+    Writer writer, const FetchBounds* bounds, int32_t session_id, int32_t epoch
+) except -1:
+    cdef uint8_t* at = writer._grow(BOUNDS_BYTES)
+    kb_put_u32(at, <uint32_t>bounds.max_wait_ms)
+    kb_put_u32(at + 4, <uint32_t>bounds.min_bytes)
+    kb_put_u32(at + 8, <uint32_t>bounds.max_bytes)
     at[12] = 0                    # isolation level: a follower reads up to the log's end
     kb_put_u32(at + 13, <uint32_t>session_id)
     kb_put_u32(at + 17, <uint32_t>epoch)
-    topics = _by_topic(asked)
+    return 0
+
+
+cdef int _put_asked_by_topic(Writer writer, dict topics, int32_t bytes_max) except -1:
     writer._put_size(len(topics))
-    for number, partitions in topics.items():
-        _put_topic(writer, number, partitions)
-        for each in partitions:
+    for topic_id, partitions in topics.items():
+        _put_topic(writer, topic_id, len(<list>partitions))
+        for each in <list>partitions:
             _put_asked(writer, each, bytes_max)
         _put_no_tags(writer)
+    return 0
+
+
+cdef int _put_end(Writer writer, int32_t replica_id, int64_t broker_epoch) except -1:
+    cdef uint8_t* at
+    writer._put_size(0)           # rack
+    at = writer._grow(3 + STATE_BYTES)
+    at[0] = 1                     # tagged field
+    at[1] = REPLICA_STATE_TAG
+    at[2] = STATE_BYTES
+    kb_put_u32(at + 3, <uint32_t>replica_id)
+    kb_put_u64(at + 7, <uint64_t>broker_epoch)
+    at[2 + STATE_BYTES] = 0       # no tagged fields
+    return 0
+
+
+cdef FetchBounds bounds_of(limits) except *:
+    cdef FetchBounds bounds
+    bounds.max_wait_ms, bounds.min_bytes, bounds.max_bytes, bounds.partition_max_bytes = limits
+    return bounds
+
+
+cdef bytes encode_changed(
+    int32_t replica_id, int64_t broker_epoch, const FetchBounds* bounds, int32_t session_id,
+    int32_t epoch, dict changed
+):
+    cdef Writer writer = writer_of(True)
+    cdef dict topics = {}
+    for key, asked in changed.items():
+        topic_id = PyBytes_FromStringAndSize(PyBytes_AsString(key), ID_BYTES)
+        partitions = topics.get(topic_id)
+        if partitions is None:
+            topics[topic_id] = [asked]
+        else:
+            (<list>partitions).append(asked)
+    _put_begin(writer, bounds, session_id, epoch)
+    _put_asked_by_topic(writer, topics, bounds.partition_max_bytes)
+    writer._put_size(0)           # forgotten
+    _put_end(writer, replica_id, broker_epoch)
+    return writer.getvalue()
+
+
+def encode_fetch(
+    int32_t replica_id, int64_t broker_epoch, asked, limits, metadata=WITHOUT_SESSION, forgotten=(),
+):
+    cdef Writer writer = writer_of(True)
+    cdef FetchBounds bounds = bounds_of(limits)
+    cdef int32_t index
+    session_id, epoch = metadata
+    _put_begin(writer, &bounds, session_id, epoch)
+    _put_asked_by_topic(writer, _by_topic(asked), bounds.partition_max_bytes)
     topics = _by_topic(forgotten)
     writer._put_size(len(topics))
-    for number, partitions in topics.items():
-        _put_topic(writer, number, partitions)
+    for topic_id, partitions in topics.items():
+        _put_topic(writer, topic_id, len(partitions))
         for each in partitions:
             index = (<tuple>each)[1]
             kb_put_u32(writer._grow(4), <uint32_t>index)
         _put_no_tags(writer)
-    writer._put_size(0)           # rack
-    writer._put_unsigned_varint(1)
-    writer._put_unsigned_varint(REPLICA_STATE_TAG)
-    writer._put_unsigned_varint(STATE_BYTES)
-    at = writer._grow(STATE_BYTES)
-    kb_put_u32(at, <uint32_t>replica_id)
-    kb_put_u64(at + 4, <uint64_t>broker_epoch)
-    at[STATE_BYTES - 1] = 0       # no tagged fields
+    _put_end(writer, replica_id, broker_epoch)
     return writer.getvalue()
 
 

@@ -3,7 +3,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.log_lines import LogLines
-from kbroker.peer.replica_fetch import Asked, Fetched
+from kbroker.peer.replica_fetch import Asked, Fetched, FetchLimits
 from kbroker.protocol.wire import Reader
 from kbroker.replica._replica import Replica
 from kbroker.types import TopicPartition
@@ -25,6 +25,15 @@ class FollowedState:
     _wake: Callable[[Replica], None]
     _lock: Any  # threading.Lock
 
+class SessionState:
+    positions: Final[dict[bytes, Asked]]
+    changed: Final[dict[bytes, Asked]]
+    forgotten: Final[dict[bytes, Asked]]
+    session_id: int
+    epoch: int
+    named: list[bytes]
+    is_full: bool
+
 class Refused(NamedTuple):
     """A partition whose records were not taken: why, or None where there was no whole batch."""
 
@@ -36,16 +45,23 @@ class Taking:
     answered: Final[set[bytes]]
     key: Final[bytes]
 
+    record_bytes: Final[int]
+
     def __init__(
         self,
         members: dict[bytes, Any],
         moved: dict[bytes, Any],
-        positions: dict[bytes, Asked],
-        changed: dict[bytes, Asked],
+        session: SessionState,
+        replica_id: int,
+        limits: FetchLimits,
         monotonic_ms: Callable[[], int],
         turn_ms: int,
     ) -> None:
-        """A lane's partitions and its session's positions, in which it changes what has moved."""
+        """A lane's partitions and its session, in which it changes what has moved."""
+
+    def usual_request(self, broker_epoch: int) -> bytes | None:
+        """The body of the session's next request, as by `next_request`; None: that one is full, or
+        has something to forget."""
 
     def begin(self, reader: Reader) -> int:
         """An answer, and the session that it is of. KafkaError: the leader refused the request as a
@@ -55,5 +71,6 @@ class Taking:
         """A part of which there is more to say, or all without `in_one_call`; TURN_OVER; None: that
         was all. `now_ms`: the wall clock's, for the segments that begin."""
 
-    def take_record_bytes(self) -> int:
-        """Of those that were appended in one call, since this was called before."""
+    def left_out(self) -> list[Any]:
+        """The partitions that the request named and the answer did not. Of a request in a session
+        they have no failures any more."""

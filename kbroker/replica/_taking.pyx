@@ -9,6 +9,9 @@ now. `fetcher_partition.py` takes that one in: it does the same, and decides the
 
 An append and what follows from it hold the partition's lock and count as a change, as there.
 
+The request after it is as often of one kind: in a session, it names what has changed, and there is
+something to forget in few. `usual_request` writes it.
+
 Owner: the fetchers' loop. The GIL is given away while a log is appended to.
 """
 
@@ -21,7 +24,8 @@ from kbroker.log.engine._append_follower cimport Followed
 from kbroker.log.engine._records cimport HEADER_BYTES
 from kbroker.log.engine._storage cimport Log
 from kbroker.peer._replica_fetch cimport (
-    FetchedPart, FetchedParts, begin_parts, fetched_of, malformed, next_part)
+    FetchBounds, FetchedPart, FetchedParts, begin_parts, bounds_of, encode_changed, fetched_of,
+    malformed, next_part)
 from kbroker.protocol._cursor cimport get_i32, kb_put_u32
 from kbroker.protocol._wire cimport Reader
 from kbroker.replica._partition cimport (
@@ -40,6 +44,7 @@ cdef enum:
     SIZE_AT = 8                   # of a batch: the bytes that follow its size
     SIZED_BYTES = 12
     FETCH_OFFSET_AT = 3           # of `Asked`
+    INITIAL_EPOCH = 0             # of a session, before its full request
 
 cdef bytes _NO_ID = bytes(ID_BYTES)
 cdef object _new_tuple = tuple.__new__
@@ -143,35 +148,64 @@ cdef bint _is_usual(FollowedState state, tuple position, const FetchedPart* part
     return kb_load_i64(&partition.log.log_start_offset) < end and _has_whole_batch(part)
 
 
+cdef class SessionState:
+    """The state of a `FetchSession`, which has its methods and says what it means."""
+
+    cdef readonly dict positions  # `Asked` by key
+    # Changes that the leader does not have yet, if the next request is not a full one.
+    cdef readonly dict changed
+    cdef readonly dict forgotten
+    cdef public int32_t session_id
+    cdef public int32_t epoch
+    cdef public list named        # keys of the last request
+    cdef public bint is_full      # it was
+
+    def __cinit__(self):
+        self.positions, self.changed, self.forgotten, self.named = {}, {}, {}, []
+
+
 cdef class Taking:
-    """The answers of one lane, one after the other: `begin`, then `next` until it is None."""
+    """The rounds of one lane, one after the other: `begin`, then `next` until it is None."""
 
     cdef readonly set answered    # keys
     cdef readonly bytes key       # of the part that `next` returned
+    cdef readonly int64_t record_bytes
+    cdef SessionState _session
     cdef dict _members
     cdef dict _moved
-    cdef dict _positions
-    cdef dict _changed
     cdef object _monotonic_ms
+    cdef int32_t _replica_id
+    cdef FetchBounds _bounds
     cdef int64_t _turn_ms
     cdef Reader _reader
     cdef FetchedParts _parts
     cdef bint _is_one             # partition of the answer
     cdef int64_t _left            # parts of it
     cdef int64_t _turn_ends_ms    # -1: it is to begin
-    cdef int64_t _record_bytes
 
     def __init__(
-        self, dict members not None, dict moved not None, dict positions not None,
-        dict changed not None, monotonic_ms, int64_t turn_ms,
+        self, dict members not None, dict moved not None, SessionState session not None,
+        int32_t replica_id, limits, monotonic_ms, int64_t turn_ms,
     ):
         self._members = members
         self._moved = moved
-        self._positions = positions
-        self._changed = changed
+        self._session = session
+        self._replica_id = replica_id
+        self._bounds = bounds_of(limits)
         self._monotonic_ms = monotonic_ms
         self._turn_ms = turn_ms
         self.answered = set()
+
+    def usual_request(self, int64_t broker_epoch):
+        cdef SessionState session = self._session
+        if session.epoch == INITIAL_EPOCH or session.forgotten:
+            return None
+        body = encode_changed(
+            self._replica_id, broker_epoch, &self._bounds, session.session_id, session.epoch,
+            session.changed)
+        session.named, session.is_full = list(session.changed), False
+        session.changed.clear()
+        return body
 
     def begin(self, Reader reader not None) -> int:
         cdef FetchedParts walk
@@ -193,11 +227,6 @@ cdef class Taking:
         self.answered.clear()
         return session_id
 
-    def take_record_bytes(self) -> int:
-        cdef int64_t found = self._record_bytes
-        self._record_bytes = 0
-        return found
-
     def next(self, bint in_one_call, int64_t now_ms):
         cdef FetchedPart part
         if self._reader is None:
@@ -205,6 +234,8 @@ cdef class Taking:
         while True:
             if self._left == 0:
                 self._reader = None  # the frame may be large
+                if not self._session.is_full:
+                    self._note_left_out()
                 return None
             if not self._is_one and self._turn_is_over():
                 return TURN_OVER
@@ -213,6 +244,24 @@ cdef class Taking:
             found = self._take(&part, in_one_call, now_ms)
             if found is not None:
                 return found
+
+    def left_out(self) -> list:
+        cdef list found = []
+        for key in self._session.named:
+            if key not in self.answered:
+                partition = self._members.get(key)
+                if partition is not None:
+                    found.append(partition)
+        return found
+
+    cdef int _note_left_out(self) except -1:
+        # In a session there is nothing new of them.
+        for key in self._session.named:
+            if key not in self.answered:
+                partition = self._members.get(key)
+                if isinstance(partition, FollowedState):
+                    (<FollowedState>partition).failures = 0
+        return 0
 
     cdef bint _turn_is_over(self) except -1:
         cdef int64_t now_ms = self._monotonic_ms()
@@ -232,7 +281,7 @@ cdef class Taking:
         self.answered.add(key)
         self.key = key
         if in_one_call and part.error == 0 and not part.has_tags:
-            member, found = self._members.get(key), self._positions.get(key)
+            member, found = self._members.get(key), self._session.positions.get(key)
             if isinstance(member, FollowedState) and found is not None:
                 state, position = <FollowedState>member, <tuple>found
                 if state._lock.acquire(False):
@@ -275,7 +324,7 @@ cdef class Taking:
             return Refused(state, position, None)
         state.failures = 0
         if part.records_bytes > 0:
-            self._record_bytes += part.records_bytes
+            self.record_bytes += part.records_bytes
         self._move(state, position, part.records_bytes > 0, &step)
         return None
 
@@ -323,10 +372,10 @@ cdef class Taking:
                 state.topic_id, position[1], state.leader_epoch, step.end_offset, step.last_epoch,
                 step.start_offset))
             if fresh != position:
-                self._changed[self.key] = fresh
+                self._session.changed[self.key] = fresh
         if has_records:
-            del self._positions[self.key]  # those that were served go to the end
-        self._positions[self.key] = fresh
+            del self._session.positions[self.key]  # those that were served go to the end
+        self._session.positions[self.key] = fresh
         return 0
 
 

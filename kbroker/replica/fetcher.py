@@ -49,7 +49,7 @@ from kbroker.protocol.wire import ProtocolError
 from kbroker.replica._taking import Refused
 from kbroker.replica.fetcher_lane import Lane
 from kbroker.replica.fetcher_partition import FollowedPartition, Outcome
-from kbroker.replica.fetcher_session import SESSION_ERRORS, SessionRequest
+from kbroker.replica.fetcher_session import SESSION_ERRORS
 from kbroker.replica.throttle import UNLIMITED
 from kbroker.types import ApiKey
 
@@ -118,8 +118,8 @@ class ReplicaFetcher:
         keep_starts: KeepStarts = keep_nothing,
     ) -> None:
         self.source = source
-        self.bytes_fetched = 0
         self.requests = 0
+        self._bytes_fetched = 0  # beside those that `Taking` counts
         self._us = us
         self._settings = settings
         self._clock = clock
@@ -136,9 +136,9 @@ class ReplicaFetcher:
         self._source_failures = 0
         self._source_retry_at_ms = 0
         limits = settings.limits
-        self._main = Lane(connect(source.address), limits, clock)
+        self._main = Lane(connect(source.address), limits, clock, us.node_id)
         brief = limits._replace(max_wait_ms=min(SIDE_WAIT_MS, limits.max_wait_ms))
-        self._side = Lane(connect(source.address), brief, clock)
+        self._side = Lane(connect(source.address), brief, clock, us.node_id)
 
     # --- which partitions ---
 
@@ -156,6 +156,12 @@ class ReplicaFetcher:
     def _leave(self, partition: FollowedPartition) -> None:
         self._main.leave(partition)
         self._side.leave(partition)
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Of record batches; any thread."""
+        in_one_call = self._main.taking.record_bytes + self._side.taking.record_bytes
+        return self._bytes_fetched + in_one_call
 
     @property
     def partitions(self) -> list[FollowedPartition]:
@@ -185,7 +191,8 @@ class ReplicaFetcher:
             if self._pauses:
                 self._side.changed.set()  # one may be over before this round is
             try:
-                await self._round(lane)
+                while await self._round(lane) and self._goes_on(lane):
+                    pass
             except Exception as error:
                 # Our bug, not the source's: it must not stop the fetches of other partitions.
                 self._failures.note(f"a fetch from broker {self.source.node_id}", error)
@@ -233,7 +240,35 @@ class ReplicaFetcher:
         self._main.changed.set()
         self._side.changed.set()
 
-    async def _round(self, lane: Lane) -> None:
+    def _goes_on(self, lane: Lane) -> bool:
+        """Whether the next round begins without a look at who joins: as long as nothing has changed
+        on the first link."""
+        if lane is not self._main or self._side.busy or self._pauses:
+            return False
+        return not lane.changed.is_set()
+
+    async def _round(self, lane: Lane) -> bool:
+        """Whether the next one may begin at once."""
+        if lane.has_moved:
+            self._ask(lane)
+        if not lane.members:
+            return False
+        self.requests += 1
+        try:
+            answer = await lane.link.call(ApiKey.FETCH, FETCH_VERSION, self._body(lane))
+            lane.session.answered(lane.taking.begin(answer))
+        except (KafkaError, ProtocolError) as error:
+            self._fetch_failed(lane, error)
+            return False
+        del answer  # `taking` has it as long as it needs it
+        self._source_failures = 0
+        outside = await self._apply(lane)
+        if outside:
+            await self._enter_ranges(lane, outside)
+        return True
+
+    def _ask(self, lane: Lane) -> None:
+        """The partitions that joined, or whose position needs more than a look at their logs."""
         moved = lane.take_moved()
         self._keep_starts(moved)
         for each in moved:
@@ -245,27 +280,14 @@ class ReplicaFetcher:
                 lane.session.ask(each.asked())
             else:
                 self._settle(lane, each, failed, 0)
-        if not lane.members:
-            return
-        request = lane.session.next_request()
-        self.requests += 1
+
+    def _body(self, lane: Lane) -> bytes:
         us = self._us
-        try:
-            answer = await lane.link.call(
-                ApiKey.FETCH,
-                FETCH_VERSION,
-                encode_fetch(us.node_id, us.broker_epoch(), request.asked, lane.limits,
-                             request.metadata, request.forgotten),
-            )  # fmt: skip
-            lane.session.answered(lane.taking.begin(answer))
-        except (KafkaError, ProtocolError) as error:
-            self._fetch_failed(lane, request, error)
-            return
-        del answer  # `taking` has it as long as it needs it
-        self._source_failures = 0
-        outside = await self._apply(lane, request)
-        if outside:
-            await self._enter_ranges(lane, outside)
+        body = lane.taking.usual_request(us.broker_epoch())
+        if body is not None:
+            return body
+        metadata, asked, forgotten = lane.session.next_request()
+        return encode_fetch(us.node_id, us.broker_epoch(), asked, lane.limits, metadata, forgotten)
 
     def _keep_starts(self, moved: Iterable[FollowedPartition]) -> None:
         """Writes down the starts of logs whose leaders have deleted records, before the leader gets
@@ -280,11 +302,11 @@ class ReplicaFetcher:
             except Exception as error:
                 self._failures.note("the starts of logs", error)
 
-    def _fetch_failed(self, lane: Lane, request: SessionRequest, error: Exception) -> None:
+    def _fetch_failed(self, lane: Lane, error: Exception) -> None:
         """The session is not certain any more. Where that is all, it begins again at once."""
         code = error.code if isinstance(error, KafkaError) else None
         lane.session.begin_again(code)
-        if request.is_full or code not in SESSION_ERRORS:
+        if lane.session.is_full or code not in SESSION_ERRORS:
             self._source_failed(error)
 
     def _in_one_call(self) -> bool:
@@ -292,9 +314,7 @@ class ReplicaFetcher:
         name, here."""
         return self._throttle.bytes_per_s == UNLIMITED
 
-    async def _apply(
-        self, lane: Lane, request: SessionRequest
-    ) -> list[tuple[FollowedPartition, Asked]]:
+    async def _apply(self, lane: Lane) -> list[tuple[FollowedPartition, Asked]]:
         """Hands each part of the answer to its partition; returns those out of the leader's
         range."""
         outside: list[tuple[FollowedPartition, Asked]] = []
@@ -307,8 +327,9 @@ class ReplicaFetcher:
                 self._not_taken(lane, found)
             else:
                 await asyncio.sleep(0)  # the turn is over
-        self.bytes_fetched += lane.taking.take_record_bytes()
-        self._left_out(lane, request)
+        if lane.session.is_full:
+            for partition in lane.taking.left_out():
+                self._later(partition, Outcome.NOT_YET)
         return outside
 
     def _take(
@@ -336,19 +357,6 @@ class ReplicaFetcher:
             self._failures.note(f"the fetch of {partition.name}", error)
             outcome = Outcome.FAULT
         self._settle(lane, partition, outcome, 0)
-
-    def _left_out(self, lane: Lane, request: SessionRequest) -> None:
-        """Of those that this request named. In a session there is nothing new of them."""
-        for key in lane.session.named:
-            if key in lane.taking.answered:
-                continue
-            partition = lane.members.get(key)
-            if partition is None:
-                continue
-            if request.is_full:
-                self._later(partition, Outcome.NOT_YET)
-            else:
-                partition.failures = 0
 
     def _applied(
         self, partition: FollowedPartition, asked: Asked, fetched: Fetched, now_ms: int
@@ -398,7 +406,7 @@ class ReplicaFetcher:
         match outcome:
             case Outcome.APPENDED:
                 partition.failures = 0
-                self.bytes_fetched += record_bytes
+                self._bytes_fetched += record_bytes
                 self._throttle.note_copied(partition.name, record_bytes)
                 lane.note_moved(partition)
                 lane.session.to_the_end(partition.key)

@@ -31,7 +31,7 @@ TURN_MS: Final = 5
 class Lane:
     """See the head of this file."""
 
-    def __init__(self, link: Link, limits: FetchLimits, clock: Clock) -> None:
+    def __init__(self, link: Link, limits: FetchLimits, clock: Clock, node_id: int) -> None:
         self.link = link
         self.limits = limits
         self.busy = False  # a round is under way
@@ -40,8 +40,7 @@ class Lane:
         self.members: dict[Key, FollowedPartition] = {}
         self._moved: dict[Key, FollowedPartition] = {}
         self.taking = Taking(
-            self.members, self._moved, self.session.positions, self.session.changed,
-            clock.monotonic_ms, TURN_MS,
+            self.members, self._moved, self.session, node_id, limits, clock.monotonic_ms, TURN_MS
         )  # fmt: skip
 
     def join(self, partition: FollowedPartition) -> None:
@@ -69,6 +68,10 @@ class Lane:
     def note_moved(self, partition: FollowedPartition) -> None:
         if self.members.get(partition.key) is partition:
             self._moved[partition.key] = partition
+
+    @property
+    def has_moved(self) -> bool:
+        return bool(self._moved)
 
     def take_moved(self) -> list[FollowedPartition]:
         moved = [*self._moved.values()]

@@ -21,6 +21,7 @@ from uuid import UUID
 from kbroker.errors import ErrorCode
 from kbroker.peer.replica_fetch import INITIAL_EPOCH, NO_SESSION_ID, Asked, FetchMetadata
 from kbroker.protocol.wire import ProtocolError
+from kbroker.replica._taking import SessionState
 
 EPOCH_MAX: Final = 2**31 - 1
 INITIAL: Final = FetchMetadata(NO_SESSION_ID, INITIAL_EPOCH)
@@ -54,16 +55,13 @@ class SessionRequest(NamedTuple):
         return self.metadata.epoch == INITIAL_EPOCH
 
 
-class FetchSession:
-    """See the head of this file."""
+class FetchSession(SessionState):
+    """See the head of this file. `SessionState` has what `Taking` changes, too."""
 
-    def __init__(self) -> None:
-        self._next = INITIAL
-        self.positions: Final[dict[Key, Asked]] = {}
-        # Changes that the leader does not have yet, if the next request is not a full one.
-        self.changed: Final[dict[Key, Asked]] = {}
-        self.named: list[Key] = []  # partitions of the last request
-        self._forgotten: dict[Key, Asked] = {}
+    @property
+    def next(self) -> FetchMetadata:
+        """Which request of which session the next one is."""
+        return FetchMetadata(self.session_id, self.epoch)
 
     def position(self, key: Key) -> Asked | None:
         """From where a partition is asked, as the next request leaves it."""
@@ -71,12 +69,12 @@ class FetchSession:
 
     def may_answer(self, key: Key) -> bool:
         """Whether the leader may know of it: it is asked, or has not been forgotten there yet."""
-        return key in self.positions or key in self._forgotten
+        return key in self.positions or key in self.forgotten
 
     def ask(self, asked: Asked) -> None:
         """A partition joins, or has this position now."""
         key = key_of(asked.topic_id, asked.partition)
-        if key in self._forgotten:
+        if key in self.forgotten:
             # One request cannot say both: a leader forgets a partition that is named and forgotten.
             # Else it would take its answer about the partition, which was not taken in, for known.
             self.begin_again()
@@ -89,7 +87,7 @@ class FetchSession:
         asked = self.positions.pop(key, None)
         if asked is not None:
             self.changed.pop(key, None)
-            self._forgotten[key] = asked
+            self.forgotten[key] = asked
 
     def to_the_end(self, key: Key) -> None:
         """Of full requests, as leaders do with the partitions that they served in a session."""
@@ -99,31 +97,31 @@ class FetchSession:
 
     def next_request(self) -> SessionRequest:
         """Then its answer is `answered`, or the session has to `begin_again`."""
-        full = self._next.epoch == INITIAL_EPOCH
+        full = self.epoch == INITIAL_EPOCH
         asked = self.positions if full else self.changed
-        self.named = [*asked]
-        left = [] if full else self._forgotten.values()
+        self.named, self.is_full = [*asked], full
+        left = [] if full else self.forgotten.values()
         forgotten = [(each.topic_id, each.partition) for each in left]
-        request = SessionRequest(self._next, [*asked.values()], forgotten)
+        request = SessionRequest(self.next, [*asked.values()], forgotten)
         self.changed.clear()
-        self._forgotten.clear()
+        self.forgotten.clear()
         return request
 
     def answered(self, session_id: int) -> None:
         """The last request was taken in. ProtocolError: it cannot have been."""
         if session_id == NO_SESSION_ID:
-            self._next = INITIAL
-        elif self._next.epoch == INITIAL_EPOCH:
-            self._next = FetchMetadata(session_id, 1)
-        elif session_id == self._next.session_id:
-            epoch = self._next.epoch
-            self._next = FetchMetadata(session_id, 1 if epoch == EPOCH_MAX else epoch + 1)
+            self.session_id, self.epoch = INITIAL
+        elif self.epoch == INITIAL_EPOCH:
+            self.session_id, self.epoch = session_id, 1
+        elif session_id == self.session_id:
+            self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
         else:
             raise ProtocolError("the answer is of another fetch session")
 
     def begin_again(self, error: ErrorCode | None = None) -> None:
         """With a full request, which ends the session that there may be."""
-        known = error is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        self._next = FetchMetadata(self._next.session_id if known else NO_SESSION_ID, INITIAL_EPOCH)
+        if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+            self.session_id = NO_SESSION_ID
+        self.epoch = INITIAL_EPOCH
         self.changed.clear()
-        self._forgotten.clear()
+        self.forgotten.clear()

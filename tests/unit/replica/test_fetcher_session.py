@@ -78,7 +78,7 @@ def test_a_partition_that_joins_again_is_sent_whole() -> None:
 
 def test_epochs_go_round() -> None:
     session = begun(asked(0))
-    session._next = FetchMetadata(5, EPOCH_MAX)
+    session.epoch = EPOCH_MAX
     session.next_request()
     session.answered(5)
     assert session.next_request().metadata == (5, 1)

@@ -24,11 +24,11 @@ from kbroker.protocol.wire import ProtocolError, Reader, Writer
 from kbroker.replica._taking import TURN_OVER, FollowedState, Refused, Taking
 from kbroker.replica.fetcher import ReplicaFetcher, Source, Us
 from kbroker.replica.fetcher_partition import FollowedPartition
-from kbroker.replica.fetcher_session import key_of
+from kbroker.replica.fetcher_session import FetchSession, key_of
 from kbroker.replica.throttle import FollowerThrottle
 from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import ApiKey, TopicPartition
-from tests.support.fetched_cluster import SETTINGS, files_of
+from tests.support.fetched_cluster import LIMITS, SETTINGS, files_of
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.played_fetch_sessions import Answered, Read, refused_fetch, write_partition
 from tests.support.record_batches import build_batch
@@ -250,15 +250,15 @@ class World:
         self.ms = self.look_ms = 0
         self.members: dict[bytes, FollowedPartition] = {}
         self.moved: dict[bytes, FollowedPartition] = {}
-        self.positions: dict[bytes, Asked] = {}
-        self.changed: dict[bytes, Asked] = {}
+        self.session = FetchSession()
+        self.positions, self.changed = self.session.positions, self.session.changed
         for log in logs:
             log.append_as_follower(batches(1, 0, EPOCH), EPOCH)
             partition = followed(log, self.woken)
             self.members[partition.key] = partition
             self.positions[partition.key] = partition.asked()
         self.taking = Taking(
-            self.members, self.moved, self.positions, self.changed, self.monotonic_ms, 5
+            self.members, self.moved, self.session, OWN, LIMITS, self.monotonic_ms, 5
         )
 
     def monotonic_ms(self) -> int:
@@ -289,8 +289,7 @@ def test_records_are_appended_and_the_next_position_is_known(world: World) -> No
     assert [*world.positions] == [key_of(TOPIC, 0), key_of(TOPIC, 2), key], "served: to the end"
     assert not world.moved and world.of(1).changes == 2 and world.of(1).replica.high_watermark == 3
     assert world.of(1).leader_high_watermark == 3
-    assert world.taking.take_record_bytes() == len(batches(2, 0, EPOCH))
-    assert world.taking.take_record_bytes() == 0
+    assert world.taking.record_bytes == len(batches(2, 0, EPOCH))
     assert world.taken() == [] and world.taking.answered == set()
 
 
