@@ -84,7 +84,7 @@ cdef class FramesIn:
             if self._filled < PyBytes_Size(self._frame):
                 return None
             frame = self._frame
-            self._frame = None  # no view of what is written later goes there
+            self._frame = None    # it is the caller's: nothing is written to it any more
             return frame
         if left < SIZE_BYTES:
             self._move_to_begin(left)

@@ -176,21 +176,19 @@ class Connection(asyncio.BufferedProtocol):
         if not self._in_flight:
             self._unexpected(frame, "none")
             return
-        request = self._in_flight[0]
+        correlation_id, _, shape, _, response = self._in_flight[0]
         try:
-            reader = answer_in(
-                frame, request.correlation_id, request.shape.flexible, request.shape.answer_has_tags
-            )
+            reader = answer_in(frame, correlation_id, shape.flexible, shape.answer_has_tags)
         except ProtocolError as error:
             self.close(network_error(f"{self.address} sent a malformed response: {error}"))
             return
         if reader is None:
-            self._unexpected(frame, request.correlation_id)
+            self._unexpected(frame, correlation_id)
             return
         self._in_flight.popleft()
         self._counters.responses_received += 1
-        if not request.response.done():
-            request.response.set_result(reader)
+        if not response.done():
+            response.set_result(reader)
         self._on_change()
 
     def _unexpected(self, frame: bytes, expected: object) -> None:

@@ -34,6 +34,9 @@ class SessionState:
     named: list[bytes]
     is_full: bool
 
+    def answered(self, session_id: int) -> None:
+        """Of a `FetchSession`."""
+
 class Refused(NamedTuple):
     """A partition whose records were not taken: why, or None where there was no whole batch."""
 
@@ -63,9 +66,9 @@ class Taking:
         """The body of the session's next request, as by `next_request`; None: that one is full, or
         has something to forget."""
 
-    def begin(self, reader: Reader) -> int:
-        """An answer, and the session that it is of. KafkaError: the leader refused the request as a
-        whole; ProtocolError: it is no answer. Then nothing is changed."""
+    def begin(self, reader: Reader) -> None:
+        """An answer, which the session has now. KafkaError: the leader refused the request as a
+        whole; ProtocolError: it is no answer, or of another session. Then nothing is changed."""
 
     def next(self, in_one_call: bool, now_ms: int) -> Fetched | Refused | str | None:
         """A part of which there is more to say, or all without `in_one_call`; TURN_OVER; None: that

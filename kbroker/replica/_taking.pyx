@@ -16,7 +16,7 @@ Owner: the fetchers' loop. The GIL is given away while a log is appended to.
 """
 
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int
@@ -207,11 +207,13 @@ cdef class Taking:
         session.changed.clear()
         return body
 
-    def begin(self, Reader reader not None) -> int:
+    def begin(self, Reader reader not None) -> None:
         cdef FetchedParts walk
         cdef FetchedPart part
         cdef int status = 1
         cdef int64_t count = -1       # the last step finds none
+        cdef SessionState session = self._session
+        cdef int32_t session_id
         session_id = begin_parts(reader, &self._parts)
         walk = self._parts
         with nogil:
@@ -220,12 +222,15 @@ cdef class Taking:
                 count += 1
         if status < 0:
             raise malformed()
+        if session.epoch != INITIAL_EPOCH and session_id == session.session_id:
+            session.epoch = 1 if session.epoch == INT32_MAX else session.epoch + 1
+        else:
+            session.answered(session_id)
         self._reader = reader
         self._left = count
         self._is_one = count == 1
         self._turn_ends_ms = -1
         self.answered.clear()
-        return session_id
 
     def next(self, bint in_one_call, int64_t now_ms):
         cdef FetchedPart part

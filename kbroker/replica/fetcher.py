@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 # The first pause after a failure; each is twice the one before, up to the key's.
 BACKOFF_MS_MIN: Final = 20
 BACKOFF_JITTER: Final = 0.2
+_FETCH: Final = ApiKey.FETCH  # a member of an enum is looked up by its name each time
 # How long a round over the second link waits at the leader.
 SIDE_WAIT_MS: Final = 10
 
@@ -241,7 +242,7 @@ class ReplicaFetcher:
         self._side.changed.set()
 
     def _goes_on(self, lane: Lane) -> bool:
-        """Whether the next round begins without a look at who joins: as long as nothing has changed
+        """Whether the next round begins without a look at joining partitions: nothing has changed
         on the first link."""
         if lane is not self._main or self._side.busy or self._pauses:
             return False
@@ -254,17 +255,19 @@ class ReplicaFetcher:
         if not lane.members:
             return False
         self.requests += 1
+        taking = lane.taking
         try:
-            answer = await lane.link.call(ApiKey.FETCH, FETCH_VERSION, self._body(lane))
-            lane.session.answered(lane.taking.begin(answer))
+            answer = await lane.link.call(_FETCH, FETCH_VERSION, self._body(lane))
+            taking.begin(answer)
         except (KafkaError, ProtocolError) as error:
             self._fetch_failed(lane, error)
             return False
         del answer  # `taking` has it as long as it needs it
         self._source_failures = 0
-        outside = await self._apply(lane)
-        if outside:
-            await self._enter_ranges(lane, outside)
+        in_one_call, now_ms = self._in_one_call(), self._clock.wall_ms()
+        found = taking.next(in_one_call, now_ms)
+        if found is not None or lane.session.is_full:
+            await self._apply(lane, found, in_one_call, now_ms)
         return True
 
     def _ask(self, lane: Lane) -> None:
@@ -314,23 +317,25 @@ class ReplicaFetcher:
         name, here."""
         return self._throttle.bytes_per_s == UNLIMITED
 
-    async def _apply(self, lane: Lane) -> list[tuple[FollowedPartition, Asked]]:
-        """Hands each part of the answer to its partition; returns those out of the leader's
-        range."""
+    async def _apply(
+        self, lane: Lane, found: Fetched | Refused | str | None, in_one_call: bool, now_ms: int
+    ) -> None:
+        """Hands each part of the answer of which there is more to say, `found` first, to its
+        partition."""
         outside: list[tuple[FollowedPartition, Asked]] = []
-        in_one_call = self._in_one_call()
-        now_ms = self._clock.wall_ms()
-        while (found := lane.taking.next(in_one_call, now_ms)) is not None:
+        while found is not None:
             if isinstance(found, Fetched):
                 outside += self._take(lane, found, now_ms)
             elif isinstance(found, Refused):
                 self._not_taken(lane, found)
             else:
                 await asyncio.sleep(0)  # the turn is over
+            found = lane.taking.next(in_one_call, now_ms)
         if lane.session.is_full:
             for partition in lane.taking.left_out():
                 self._later(partition, Outcome.NOT_YET)
-        return outside
+        if outside:
+            await self._enter_ranges(lane, outside)
 
     def _take(
         self, lane: Lane, fetched: Fetched, now_ms: int

@@ -268,7 +268,8 @@ class World:
     def taken(self, *parts: Part, look_ms: int = 0) -> list[Any]:
         """What is returned; each look at the clock comes so much later."""
         self.look_ms = look_ms
-        assert self.taking.begin(reader_of(*parts, ends=1)) == SESSION
+        self.taking.begin(reader_of(*parts, ends=1))
+        assert self.session.session_id == SESSION
         return [*iter(lambda: self.taking.next(True, 0), None)]
 
     def of(self, partition: int) -> FollowedPartition:
