@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ import pytest
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.log_lines import LogLines
+from kbroker.peer._replica_fetch import encode_fetch
 from kbroker.peer.address import Address
 from kbroker.peer.replica_fetch import FETCH_VERSION, Asked, Fetched
 from kbroker.protocol.wire import ProtocolError, Reader, Writer
@@ -33,6 +34,8 @@ from tests.support.led_log import LedLog, open_led_log
 from tests.support.played_fetch_sessions import Answered, Read, refused_fetch, write_partition
 from tests.support.record_batches import build_batch
 from tests.support.virtual_loop import LoopClock, VirtualLoop
+from tests.unit.engine.wire import Ask, fetch_frame, fetched_in
+from tests.unit.net.harness import Rig
 from tests.unit.peer.fake_broker import kio_read, module
 
 FETCH_REQUEST: Final = module(ApiKey.FETCH, FETCH_VERSION, "request").FetchRequest
@@ -60,6 +63,7 @@ class Part(NamedTuple):
     committed: int = 0  # below the end
     start: int = 0
     diverging: tuple[int, int] | None = None
+    ends: int = 1  # the log, where the caller does not say it
 
     def write(self, writer: Writer, end: int) -> None:
         records = bytearray(batches(self.records, end + self.off, self.epoch))
@@ -153,10 +157,10 @@ def logs_in(directory: Path, **settings: int) -> Iterator[list[LedLog]]:
             log.close(clean=False)
 
 
-def followed(log: LedLog, woken: list[Any]) -> FollowedPartition:
+def followed(log: LedLog, wake: Callable[[Any], None]) -> FollowedPartition:
     name = TopicPartition(log.topic, log.index)
     lines = LogLines(logging.getLogger("tests"))
-    return FollowedPartition(name, TOPIC, EPOCH, log, lines, woken.append)
+    return FollowedPartition(name, log.topic_id, EPOCH, log, lines, wake)
 
 
 def story(directory: Path, script: list[Answer], **settings: int) -> list[Any]:
@@ -168,7 +172,7 @@ def story(directory: Path, script: list[Answer], **settings: int) -> list[Any]:
         clock = LoopClock(loop)
         with logs_in(directory, **settings) as logs:
             leader = Leader(script, logs)
-            partitions = [followed(log, []) for log in logs]
+            partitions = [followed(log, [].append) for log in logs]
             fetcher = ReplicaFetcher(
                 Us(OWN, lambda: 7), Source(LEADER, Address("h", 1)), lambda _: leader, SETTINGS,
                 clock, random.Random(1), failures, LogLines(logging.getLogger("tests")),
@@ -230,23 +234,24 @@ def test_one_call_does_the_same_as_python(
 # --- one answer ---
 
 
-def reader_of(*parts: Part, ends: int = 0) -> Reader:
+def reader_of(*parts: Part) -> Reader:
     writer = Writer(flexible=True)
     writer.int32(0)
     writer.int16(0)
     writer.int32(SESSION)
     writer.array(len(parts))
     for part in parts:
-        part.write(writer, ends)
+        part.write(writer, part.ends)
     writer.tags()
     return Reader(writer.getvalue(), flexible=True)
 
 
 class World:
-    """A lane's dictionaries, with logs of one record each."""
+    """A lane's partitions, with logs of one record each."""
 
     def __init__(self, logs: list[LedLog]) -> None:
-        self.woken: list[Any] = []
+        self.woken: list[tuple[int, int]] = []
+        self.wake_fails = False
         self.ms = self.look_ms = 0
         self.members: dict[bytes, FollowedPartition] = {}
         self.moved: dict[bytes, FollowedPartition] = {}
@@ -254,12 +259,20 @@ class World:
         self.positions, self.changed = self.session.positions, self.session.changed
         for log in logs:
             log.append_as_follower(batches(1, 0, EPOCH), EPOCH)
-            partition = followed(log, self.woken)
+            partition = followed(log, self.wake)
             self.members[partition.key] = partition
             self.positions[partition.key] = partition.asked()
         self.taking = Taking(
             self.members, self.moved, self.session, OWN, LIMITS, self.monotonic_ms, 5
         )
+
+    def wake(self, replica: Any) -> None:
+        (partition,) = (each for each in self.members.values() if each.replica is replica)
+        assert not partition._lock.locked(), "a woken consumer reads, and may change it"
+        assert partition.changes % 2 == 0
+        self.woken.append((replica.high_watermark, replica.log_start_offset))
+        if self.wake_fails:
+            raise RuntimeError("a wake-up failed")
 
     def monotonic_ms(self) -> int:
         self.ms += self.look_ms
@@ -268,7 +281,7 @@ class World:
     def taken(self, *parts: Part, look_ms: int = 0) -> list[Any]:
         """What is returned; each look at the clock comes so much later."""
         self.look_ms = look_ms
-        self.taking.begin(reader_of(*parts, ends=1))
+        self.taking.begin(reader_of(*parts))
         assert self.session.session_id == SESSION
         return [*iter(lambda: self.taking.next(True, 0), None)]
 
@@ -336,6 +349,25 @@ def test_a_start_that_is_not_on_file_waits_for_python(world: World) -> None:
     assert [*world.moved] == [key_of(TOPIC, 0)] and not world.changed
 
 
+def test_consumers_are_woken_when_their_records_are_committed(rig: Rig) -> None:
+    topic = rig.create("t")
+    (log,) = topic.logs
+    log.set_leadership(LEADER, False, EPOCH, 2)
+    world = World([log])
+    reader = rig.client()
+    reader.send(fetch_frame(17, [Ask(topic, 0, 0)], max_wait_ms=600_000))
+    rig.wait_parked(1)
+    assert world.taken(Part(0, topic.topic_id, records=1, committed=2)) == [] and not world.woken
+    assert world.taken(Part(0, topic.topic_id, records=1, ends=2)) == []
+    assert world.woken == [(3, 0)]
+    world.wake_fails = True
+    (found,) = world.taken(Part(0, topic.topic_id, records=1, ends=3))
+    assert isinstance(found, Refused) and isinstance(found.error, RuntimeError)
+    assert len(world.woken) == 2 and not world.members[found.partition.key]._lock.locked()
+    rig.hot.wake(log)
+    assert fetched_in(17, reader.receive()).only.high_watermark == 4
+
+
 def test_the_loop_has_its_turns(world: World) -> None:
     parts = [Part(each % PARTITIONS, OTHER if each >= PARTITIONS else TOPIC) for each in range(6)]
     found = world.taken(*parts, look_ms=2)
@@ -363,3 +395,79 @@ def test_another_object_is_left_to_python(world: World) -> None:
     world.members[key_of(TOPIC, 0)] = other
     (found,) = world.taken(Part(0, records=1))
     assert isinstance(found, Fetched) and not isinstance(other, FollowedState)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_answers_are_refused_or_taken(world: World, seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(50):
+        ends = [world.of(each).replica.log_end_offset for each in range(PARTITIONS)]
+        parts = [Part(each, records=1, ends=ends[each]) for each in range(PARTITIONS)]
+        frame = bytearray(reader_of(*parts).raw(reader_of(*parts).left))
+        for _ in range(dice.randrange(3)):
+            frame[dice.randrange(len(frame))] = dice.randrange(256)
+        try:
+            world.taking.begin(Reader(bytes(frame), flexible=True))
+        except (ProtocolError, KafkaError):
+            assert world.taking.next(True, 0) is None
+            continue
+        while world.taking.next(True, 0) is not None:
+            pass
+        for each in range(PARTITIONS):
+            assert world.of(each).replica.log_end_offset >= ends[each]
+            assert not world.of(each)._lock.locked() and world.of(each).changes % 2 == 0
+
+
+# --- the request ---
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_usual_request_is_the_one_of_the_session(world: World, seed: int) -> None:
+    dice = random.Random(seed)
+    session = world.session
+    session.session_id, session.epoch = dice.choice([(SESSION, 1), (2**31 - 1, 2**31 - 1)])
+    twin = FetchSession()
+    twin.session_id, twin.epoch = session.session_id, session.epoch
+    for number in range(dice.randrange(6)):
+        topic = dice.choice([TOPIC, OTHER, UUID(int=2**128 - 1)])
+        asked = Asked(topic, number, dice.randrange(9), dice.randrange(2**63), -1, number)
+        session.ask(asked)
+        twin.ask(asked)
+    metadata, positions, forgotten = twin.next_request()
+    broker_epoch = dice.randrange(-1, 2**63)
+    body = world.taking.usual_request(broker_epoch)
+    assert body == encode_fetch(OWN, broker_epoch, positions, LIMITS, metadata, forgotten)
+    assert session.named == twin.named and not session.changed and not session.is_full
+
+
+def test_a_full_request_and_one_that_forgets_are_the_session_s(world: World) -> None:
+    session = world.session
+    session.ask(Asked(TOPIC, 0, EPOCH, 1, EPOCH, 0))
+    assert world.taking.usual_request(7) is None
+    session.session_id, session.epoch = SESSION, 1
+    session.forget(key_of(TOPIC, 0))
+    assert world.taking.usual_request(7) is None and session.forgotten
+
+
+def test_epochs_of_a_session_go_round_and_its_id_stays(world: World) -> None:
+    session = world.session
+    session.session_id, session.epoch = SESSION, 2**31 - 1
+    world.taken()
+    assert session.next == (SESSION, 1)
+    session.session_id = SESSION + 1
+    with pytest.raises(ProtocolError, match="another fetch session"):
+        world.taken()
+
+
+def test_left_out_partitions_have_no_failures_in_a_session(world: World) -> None:
+    session = world.session
+    session.named = [key_of(TOPIC, each) for each in range(PARTITIONS)] + [key_of(OTHER, 0)]
+    for partition in world.members.values():
+        partition.failures = 3
+    session.is_full = True
+    world.taken(Part(0))
+    assert world.taking.left_out() == [world.of(1), world.of(2)]
+    assert [world.of(each).failures for each in range(PARTITIONS)] == [0, 3, 3]
+    session.is_full = False
+    world.taken(Part(1, error=ErrorCode.CORRUPT_MESSAGE))
+    assert [world.of(each).failures for each in range(PARTITIONS)] == [0, 3, 0]
