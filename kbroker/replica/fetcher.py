@@ -2,8 +2,9 @@
 
 Place in the flow: the controller's decisions come through `FetcherManager`; the leader's side is
 `engine/apis/_fetch`. A round is one request for all partitions that may be asked, one answer, and
-the work of each partition for its part (`fetcher_partition.py`); then the next begins at once. The
-leader keeps a request until there is something, so a round takes as long as nothing happens.
+the work of each partition for its part (`fetcher_partition.py`, and `_taking.pyx` for all that have
+nothing but records, docs/adr/0066); then the next begins at once. The leader keeps a request until
+there is something, so a round takes as long as nothing happens.
 
 A round is of a session (`fetcher_session.py`): request and answer carry the changes alone, and so
 the work of a round is that of the changes, however many partitions have none.

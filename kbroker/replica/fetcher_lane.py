@@ -5,7 +5,8 @@ the next request over it, before the leader looks at any position: so no session
 partition of the other.
 
 `moved` are those whose position may differ from the session's: they have just joined, or have got
-records. A round looks at them alone, however many have not moved.
+records by Python's code, or a flush is due. A round looks at them alone, however many have not
+moved; `taking` gives most positions to the session itself.
 
 Owner: the fetcher's loop.
 """

@@ -1,8 +1,10 @@
 """One partition that this broker follows, in one leader epoch: what is asked, what answers do.
 
 Place in the flow: `ReplicaFetcher` puts what `asked` says into a request and gives what came back
-to `apply`; the log does what is decided here. When the controller names another leader or epoch, a
-new object takes this one's place, and this one is `end`ed: whatever comes back for it is dropped.
+to `apply`; the log does what is decided here. `_taking.pyx` does the same, step by step, where an
+answer has nothing but records: a change here is one there. When the controller names another
+leader or epoch, a new object takes this one's place, and this one is `end`ed: whatever comes back
+for it is dropped.
 
 The lock orders both. The fetcher holds it while it looks at an answer and changes the log; after
 that, nothing that an old leader said can reach the log any more. So a replica is made a leader when
