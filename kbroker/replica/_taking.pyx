@@ -68,7 +68,6 @@ cdef struct Step:
     int16_t error                 # of that
     int64_t end_offset
     int64_t start_offset
-    int64_t high_watermark
     int32_t last_epoch
     int flush_is_due
 
@@ -102,7 +101,6 @@ cdef void _look(Partition* partition, Step* out) noexcept nogil:
     partition_lock(partition)
     out.end_offset = log.log_end_offset
     out.start_offset = log.log_start_offset
-    out.high_watermark = partition.high_watermark.offset
     out.last_epoch = log.epochs[log.epoch_count - 1].epoch if log.epoch_count else -1
     out.flush_is_due = kb_load_int(&log.flush_due)
     partition_unlock(partition)
@@ -214,6 +212,7 @@ cdef class Taking:
         cdef int64_t count = -1       # the last step finds none
         cdef SessionState session = self._session
         cdef int32_t session_id
+        self._reader = None           # an earlier answer may have been left half-way
         session_id = begin_parts(reader, &self._parts)
         walk = self._parts
         with nogil:

@@ -390,6 +390,14 @@ def test_bytes_that_are_no_answer_change_nothing(world: World) -> None:
     assert world.of(0).replica.log_end_offset == 1
 
 
+def test_an_answer_that_was_left_half_way_is_not_gone_on_with(world: World) -> None:
+    world.taking.begin(reader_of(Part(0, error=ErrorCode.UNKNOWN_TOPIC_ID), Part(1, records=1)))
+    assert isinstance(world.taking.next(True, 0), Fetched)
+    with pytest.raises(ProtocolError):
+        world.taking.begin(Reader(b"", flexible=True))
+    assert world.taking.next(True, 0) is None and world.of(1).replica.log_end_offset == 1
+
+
 def test_another_object_is_left_to_python(world: World) -> None:
     other = cast("FollowedPartition", SimpleNamespace())
     world.members[key_of(TOPIC, 0)] = other
