@@ -34,6 +34,7 @@ DELETED: Final = "state deleted"
 _NAMES: Final = {
     DeliveryState.AVAILABLE: "available again",
     DeliveryState.ACKNOWLEDGED: "acknowledged",
+    DeliveryState.ARCHIVING: "archiving",
     DeliveryState.ARCHIVED: "archived",
 }
 

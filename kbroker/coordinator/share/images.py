@@ -24,10 +24,11 @@ NO_EPOCH: Final = -1
 
 class DeliveryState(IntEnum):
     """The number is that of records and requests. A record that a member has acquired is kept as
-    AVAILABLE, or not at all."""
+    AVAILABLE, or not at all. ARCHIVING (KIP-1191): a copy of it goes to a dead-letter topic."""
 
     AVAILABLE = 0
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
 
 

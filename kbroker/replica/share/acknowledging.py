@@ -140,6 +140,6 @@ def _apply(partition: SharePartition, piece: _Piece, settings: Settings, now_ms:
                 piece.event, partition.ranges.first[place], partition.ranges.last[place]
             )
         else:
-            partition.follow(place, piece.event, settings.deliveries)
+            partition.follow(place, piece.event, settings)
     partition.ranges.join(piece.first, piece.last)
     return piece.event is not Event.RENEW

@@ -124,7 +124,7 @@ def _archive(
         return
     for place in ranges.span(first, last):
         if ranges.state[place] == State.AVAILABLE:
-            partition.follow(place, event, settings.deliveries)
+            partition.follow(place, event, settings)
     ranges.join(first, last)
 
 

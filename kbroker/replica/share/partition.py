@@ -8,6 +8,7 @@ delivered. The window is bounded by `group.share.partition.max.record.locks`.
     load          the state that the share coordinator has kept becomes a window
     acquire       records that a read has found go to a member (`acquiring.py`)
     acknowledge   a member says what became of its records (`acknowledging.py`)
+    to_copy       records that go to the group's dead-letter topic, until `copied` says so
     take_write    what is to be kept now, as one write
     written       the answer of that write
 
@@ -40,11 +41,22 @@ from kbroker.replica.share.ranges import (
     Ranges,
 )
 from kbroker.replica.share.spared import Spared
-from kbroker.replica.share.states import TABLE, TERMINAL, Cell, Do, Event, State, limited
+from kbroker.replica.share.states import (
+    CAUSES,
+    NO_CAUSE,
+    TABLE,
+    TERMINAL,
+    Cell,
+    Do,
+    Event,
+    State,
+    resolved,
+)
 
 # Entries of ended locks that may wait for their time, beside one for each range.
 _LOCKS_SLACK: Final = 64
 _TERMINAL: Final = frozenset(int(state) for state in TERMINAL)
+_STORED: Final = frozenset({State.AVAILABLE, State.ARCHIVING, *TERMINAL})
 
 
 class Settings(NamedTuple):
@@ -56,6 +68,7 @@ class Settings(NamedTuple):
     renews: bool = True  # share.renew.acknowledge.enable
     # The end of a session so soon after a record was acquired does not count; 0: each one counts.
     short_ms: int = 0
+    copies: bool = False  # it has a dead-letter topic
 
 
 class StoredBatch(NamedTuple):
@@ -63,7 +76,7 @@ class StoredBatch(NamedTuple):
 
     first_offset: int
     last_offset: int
-    state: int  # AVAILABLE, ACKNOWLEDGED or ARCHIVED
+    state: int  # AVAILABLE, ACKNOWLEDGED, ARCHIVING or ARCHIVED
     delivery_count: int
 
 
@@ -74,6 +87,15 @@ class Write(NamedTuple):
     batches: tuple[StoredBatch, ...]
     # Offsets from the start to the end that are acknowledged or archived with this write.
     complete: int
+
+
+class ToCopy(NamedTuple):
+    """Records for the dead-letter topic; both ends included."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    cause: Event | None  # None: it is not known any more
 
 
 class Counts(NamedTuple):
@@ -95,8 +117,9 @@ class SharePartition:
     """See the module."""
 
     __slots__ = (
-        "archived", "changed", "counted", "end", "first_archived", "kept_start", "locks",
-        "prepared", "ranges", "spared", "start", "terminal", "waiting", "writing", "writing_start",
+        "archived", "archiving", "changed", "counted", "end", "first_archived", "kept_start",
+        "locks", "prepared", "ranges", "spared", "start", "terminal", "waiting", "writing",
+        "writing_start",
     )  # fmt: skip
 
     def __init__(self, start: int) -> None:
@@ -108,6 +131,7 @@ class SharePartition:
         self.ranges: Final = Ranges()
         self.spared = Spared()
         self.terminal = 0  # offsets of the window that are acknowledged or archived
+        self.archiving = 0  # and those of which a copy is to be written before they are archived
         # A heap of (deadline, first, last): offsets that were acquired until then. Some are with
         # no member by now.
         self.locks: list[tuple[int, int, int]] = []
@@ -138,7 +162,7 @@ class SharePartition:
         loaded = cls(min(start, log_end))
         kept_to = start - 1
         for first, last, state, count in batches:
-            if last < first or state not in (State.AVAILABLE, *TERMINAL) or count < 0:
+            if last < first or state not in _STORED or count < 0:
                 raise ValueError(f"{first}-{last} in state {state} is no batch of share state")
             kept_to = max(kept_to, last)
             first, last = max(first, loaded.start), min(last, log_end - 1)
@@ -170,6 +194,8 @@ class SharePartition:
         self.end = last
         if state in TERMINAL:
             self.terminal += last - first + 1
+        elif state is State.ARCHIVING:
+            self.archiving += last - first + 1
 
     def extend(self, last: int) -> None:
         """The window reaches to this offset; what is new in it was never delivered."""
@@ -201,7 +227,7 @@ class SharePartition:
         is_prepared = self.ranges.target[place] != NONE
         return TABLE[event][State.PREPARED if is_prepared else State(self.ranges.state[place])]
 
-    def follow(self, place: int, event: Event, deliveries: int) -> None:
+    def follow(self, place: int, event: Event, settings: Settings) -> None:
         """An event that ends the range's state, or prepares its end."""
         cell = self.cell(place, event)
         if cell.next is None or cell.next is State.ACQUIRED:
@@ -209,10 +235,14 @@ class SharePartition:
                 return
             raise InvariantError(f"{event.name} on {self.ranges.at(place)}")
         ranges = self.ranges
-        state = limited(cell.next, ranges.count[place], deliveries)
+        state = resolved(
+            cell.next, ranges.count[place], settings.deliveries, copies=settings.copies
+        )
         self.count(event, ranges.first[place], ranges.last[place])
-        if state is State.ARCHIVED:
+        if state in (State.ARCHIVED, State.ARCHIVING) and event is not Event.COPIED:
             self._count_archived(event, ranges.first[place], ranges.last[place])
+        if state is State.ARCHIVING:
+            ranges.cause[place] = CAUSES.index(event)
         if cell.do is Do.PREPARE:
             ranges.target[place] = state
         else:
@@ -224,13 +254,20 @@ class SharePartition:
 
     def _put(self, place: int, state: State) -> None:
         ranges = self.ranges
+        count = ranges.last[place] - ranges.first[place] + 1
+        if ranges.state[place] == State.ARCHIVING:
+            self.archiving -= count
+        if state is State.ARCHIVING:
+            self.archiving += count
+        else:
+            ranges.cause[place] = NO_CAUSE
         ranges.state[place] = state
         ranges.target[place] = NONE
         ranges.owner[place] = NO_OWNER
         ranges.deadline_ms[place] = 0
         ranges.acquired_ms[place] = 0
         if state in TERMINAL:
-            self.terminal += ranges.last[place] - ranges.first[place] + 1
+            self.terminal += count
 
     def lock(self, place: int, until_ms: int) -> None:
         """The range's owner has it until then."""
@@ -274,7 +311,7 @@ class SharePartition:
                     and self.ranges.deadline_ms[place] <= now_ms
                     and self.ranges.target[place] == NONE
                 ):
-                    self.follow(place, Event.LOCK_ENDS, settings.deliveries)
+                    self.follow(place, Event.LOCK_ENDS, settings)
                     ended = True
             self.ranges.join(first, last)
         if ended:
@@ -286,7 +323,7 @@ class SharePartition:
         with, by that."""
         ended = bool(settings.short_ms) and self._end_short_session(owner, settings, now_ms)
         for place in self._owned(owner):
-            self.follow(place, Event.SESSION_ENDS, settings.deliveries)
+            self.follow(place, Event.SESSION_ENDS, settings)
             ended = True
         ranges = self.ranges
         if ended:
@@ -314,7 +351,7 @@ class SharePartition:
         spared = self.spared.spare(short, self.start)
         for first, last in spared:
             for place in ranges.span(first, last):
-                self.follow(place, Event.SHORT_SESSION_ENDS, settings.deliveries)
+                self.follow(place, Event.SHORT_SESSION_ENDS, settings)
                 ranges.count[place] -= 1
         return bool(spared)
 
@@ -340,10 +377,13 @@ class SharePartition:
         ranges = self.ranges
         for place in ranges.overlapping(self.start, offset - 1):
             count = min(ranges.last[place], offset - 1) - ranges.first[place] + 1
+            last = ranges.first[place] + count - 1
             if ranges.state[place] in _TERMINAL:
                 self.terminal -= count
+            elif ranges.state[place] == State.ARCHIVING:  # counted when it was given up
+                self.archiving -= count
+                self.count(Event.LOG_STARTS_LATER, ranges.first[place], last)
             else:
-                last = ranges.first[place] + count - 1
                 self._count_archived(Event.LOG_STARTS_LATER, ranges.first[place], last)
         ranges.drop_before(offset)
         self.changed.append((self.start, offset - 1))
@@ -351,6 +391,31 @@ class SharePartition:
         self.end = max(self.end, offset - 1)
         self.advance()
         return True
+
+    def to_copy(self, records_max: int) -> list[ToCopy]:
+        """The first records of which a copy is to be written, so many at most."""
+        found: list[ToCopy] = []
+        if not self.archiving:
+            return found
+        ranges, left = self.ranges, records_max
+        for place in range(ranges.state.index(State.ARCHIVING), len(ranges)):
+            if ranges.state[place] != State.ARCHIVING:
+                continue
+            first, last = ranges.first[place], ranges.last[place]
+            last = min(last, first + left - 1)
+            found.append(ToCopy(first, last, ranges.count[place], CAUSES[ranges.cause[place]]))
+            left -= last - first + 1
+            if not left:
+                break
+        return found
+
+    def copied(self, first: int, last: int, settings: Settings) -> None:
+        """Their copies are written, or will never be."""
+        ranges = self.ranges
+        for place in ranges.span(first, last):
+            self.follow(place, Event.COPIED, settings)
+        ranges.join(first, last)
+        self.advance()
 
     def next_offset(self, settings: Settings) -> int | None:
         """From where a fetch is to read: the first record that is available, or the one after the
@@ -452,6 +517,7 @@ class SharePartition:
             raise InvariantError(f"{event.name} on {ranges.at(place)}")
         if cell.next is State.ACQUIRED:
             ranges.target[place] = NONE
+            ranges.cause[place] = NO_CAUSE
             self.lock(place, ranges.deadline_ms[place])  # it may have run out meanwhile
         else:
             self._put(place, State(ranges.target[place]))

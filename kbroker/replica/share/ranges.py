@@ -1,12 +1,12 @@
 """The offsets of a share-partition's window, as ranges of the same state.
 
 The ranges lie one after the other without a gap, from the share-partition's start to its end, both
-included: each offset is in exactly one. A range is a place in parallel arrays, 53 bytes, so a
+included: each offset is in exactly one. A range is a place in parallel arrays, 54 bytes, so a
 window in which each record is a range of its own costs no object for a record. What is done here
 needs no object of Python: it is to become C, with the same functions.
 
     first, last     both ends included
-    state           State: AVAILABLE, ACQUIRED, ACKNOWLEDGED or ARCHIVED
+    state           State: AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING or ARCHIVED
     target          the state that is being written for it; NONE: it is not PREPARED
     flags           UNWRITTEN: what is kept of it is older; WRITING, STORING: it is in the write
                     that is under way, by its target or by its state
@@ -16,6 +16,7 @@ needs no object of Python: it is to become C, with the same functions.
     acquired_ms     when its owner has acquired it, on the same clock
     origin, length  the batch of which it is a part, as it was first delivered; length 0: it was
                     never delivered, and may be of several batches of the log
+    cause           of ARCHIVING, or its target: why the record was given up (`CAUSES`)
 
 Not synchronized: the owner of the share-partition has its lock.
 """
@@ -27,7 +28,7 @@ from bisect import bisect_right
 from typing import Final, NamedTuple
 
 from kbroker.errors import InvariantError
-from kbroker.replica.share.states import State
+from kbroker.replica.share.states import NO_CAUSE, State
 
 NONE: Final = -1
 NO_OWNER: Final = 0
@@ -51,14 +52,15 @@ class Range(NamedTuple):
     origin: int
     length: int
     acquired_ms: int
+    cause: int = NO_CAUSE
 
 
 class Ranges:
     """See the module."""
 
     __slots__ = (
-        "acquired_ms", "count", "deadline_ms", "first", "flags", "last", "length", "origin",
-        "owner", "state", "target",
+        "acquired_ms", "cause", "count", "deadline_ms", "first", "flags", "last", "length",
+        "origin", "owner", "state", "target",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -73,6 +75,7 @@ class Ranges:
         self.acquired_ms = array("q")
         self.origin = array("q")
         self.length = array("i")
+        self.cause = array("b")
 
     def __len__(self) -> int:
         return len(self.first)
@@ -81,7 +84,7 @@ class Ranges:
         return Range(
             self.first[place], self.last[place], State(self.state[place]), self.target[place],
             self.flags[place], self.count[place], self.owner[place], self.deadline_ms[place],
-            self.origin[place], self.length[place], self.acquired_ms[place],
+            self.origin[place], self.length[place], self.acquired_ms[place], self.cause[place],
         )  # fmt: skip
 
     def find(self, offset: int) -> int:
@@ -108,6 +111,7 @@ class Ranges:
         self.acquired_ms.append(0)
         self.origin.append(first)
         self.length.append(length)
+        self.cause.append(NO_CAUSE)
 
     def cut(self, offset: int) -> int:
         """The place of the range that begins with this offset; a range that has it within is cut in
@@ -118,7 +122,8 @@ class Ranges:
         self.first.insert(place + 1, offset)
         self.last.insert(place, offset - 1)
         for column in (self.state, self.target, self.flags, self.count, self.owner,
-                       self.deadline_ms, self.acquired_ms, self.origin, self.length):  # fmt: skip
+                       self.deadline_ms, self.acquired_ms, self.origin, self.length,
+                       self.cause):  # fmt: skip
             column.insert(place, column[place])
         return place + 1
 
@@ -158,6 +163,7 @@ class Ranges:
             and self.acquired_ms[one] == self.acquired_ms[other]
             and self.origin[one] == self.origin[other]
             and self.length[one] == self.length[other]
+            and self.cause[one] == self.cause[other]
         )
 
     def drop_before(self, offset: int) -> None:
@@ -171,5 +177,5 @@ class Ranges:
     def _remove(self, begin: int, end: int) -> None:
         for column in (self.first, self.last, self.state, self.target, self.flags, self.count,
                        self.owner, self.deadline_ms, self.acquired_ms, self.origin,
-                       self.length):  # fmt: skip
+                       self.length, self.cause):  # fmt: skip
             del column[begin:end]

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from kbroker.errors import ErrorCode, InvariantError
-from kbroker.replica.share.states import STATES, TABLE, Do, Event, State, limited
+from kbroker.replica.share.states import STATES, TABLE, Do, Event, State, resolved
 from tests.unit.replica.share.world import (
     ACCEPT,
     GAP,
@@ -21,29 +21,37 @@ from tests.unit.replica.share.world import (
     batches,
 )
 
-COLUMNS: Final = ("available", "acquired", "prepared", "acknowledged", "archived")
-BEFORE: Final = ("available 1", "acquired 1", "prepared 1", "acknowledged 1", "archived 1")
+COLUMNS: Final = (
+    "available", "acquired", "prepared", "acknowledged", "archived", "archiving",
+)  # fmt: skip
+BEFORE: Final = tuple(f"{column} 1" for column in COLUMNS)
+# Of a group with a dead-letter topic.
+COPIES: Final = SETTINGS._replace(copies=True)
 
 # "": nothing changes. 121: nothing changes, and this is the answer.
 CELLS: Final = """
-    event            | available  | acquired    | prepared       | acknowledged | archived
-    acquire          | acquired 2 |             |                |              |
-    accept           | 121        | prepared 1  | 121            | 121          | 121
-    release          | 121        | prepared 1  | 121            | 121          | 121
-    reject           | 121        | prepared 1  | 121            | 121          | 121
-    gap              | 121        | prepared 1  | 121            | 121          | 121
-    renew            | 121        |             | 121            | 121          | 121
-    lock ends        |            | available 1 |                |              |
-    session ends     |            | available 1 |                |              |
-    short session ends |          | available 0 |                |              |
-    not sent         |            | available 0 |                |              |
-    not there        | archived 1 |             |                |              |
-    used up          | archived 1 |             |                |              |
-    log starts later | done       | done        | done           | done         | done
-    written          |            |             | acknowledged 1 |              |
-    write failed     |            |             | acquired 1     |              |
-    last lock ends   |            | archived 1  |                |              |
-    last session     |            | archived 1  |                |              |
+    event             | available  | acquired   | prepared      | acknowledged| archived| archiving
+    acquire           | acquired 2 |            |               |             |         |
+    accept            | 121        | prepared 1 | 121           | 121         | 121     | 121
+    release           | 121        | prepared 1 | 121           | 121         | 121     | 121
+    reject            | 121        | prepared 1 | 121           | 121         | 121     | 121
+    gap               | 121        | prepared 1 | 121           | 121         | 121     | 121
+    renew             | 121        |            | 121           | 121         | 121     | 121
+    lock ends         |            | available 1|               |             |         |
+    session ends      |            | available 1|               |             |         |
+    short session ends|            | available 0|               |             |         |
+    not sent          |            | available 0|               |             |         |
+    not there         | archived 1 |            |               |             |         |
+    used up           | archived 1 |            |               |             |         |
+    copied            |            |            |               |             |         | archived 1
+    log starts later  | done       | done       | done          | done        | done    | done
+    written           |            |            | acknowledged 1|             |         |
+    write failed      |            |            | acquired 1    |             |         |
+    last lock ends    |            | archived 1 |               |             |         |
+    last session      |            | archived 1 |               |             |         |
+    lock and a copy   |            | archiving 1|               |             |         |
+    session and a copy|            | archiving 1|               |             |         |
+    used up and a copy| archiving 1|            |               |             |         |
 """
 TYPES: Final = {"accept": ACCEPT, "release": RELEASE, "reject": REJECT, "gap": GAP, "renew": RENEW}
 EVENTS: Final = {event.name.lower().replace("_", " "): event for event in Event}
@@ -69,9 +77,10 @@ def world_with(column: str) -> World:
         world.write()
     elif column in ("prepared", "acknowledged"):
         world.say(1, 1, ACCEPT)
-    elif column == "archived":
+    elif column in ("archived", "archiving"):
+        world.settings = COPIES if column == "archiving" else SETTINGS
         world.say(1, 1, REJECT)
-    if column in ("acknowledged", "archived"):
+    if column in ("acknowledged", "archived", "archiving"):
         world.write()
     elif column == "prepared":
         assert world.partition.take_write() is not None
@@ -80,11 +89,15 @@ def world_with(column: str) -> World:
 
 def happens(world: World, event: str) -> ErrorCode | None:
     partition, once = world.partition, SETTINGS._replace(deliveries=1)
+    if event.endswith(" and a copy"):
+        once = once._replace(copies=True)
+        event = event.removesuffix(" and a copy")
+        event = event if event == "used up" else f"last {event}"
     if event in TYPES:
         return world.say(1, 1, TYPES[event]).code
     if event == "acquire":
         world.fetch(OTHER)
-    elif event in ("lock ends", "last lock ends"):
+    elif event in ("lock ends", "last lock ends", "last lock"):
         settings = once if event.startswith("last") else SETTINGS
         partition.ranges.deadline_ms[0] += 1  # that of offset 0 holds on
         partition.end_locks(world.now_ms + SETTINGS.lock_ms, settings)
@@ -100,6 +113,8 @@ def happens(world: World, event: str) -> ErrorCode | None:
     elif event == "used up":
         world.settings = once
         world.fetch()
+    elif event == "copied":
+        partition.copied(1, 1, SETTINGS)
     elif event == "log starts later":
         partition.log_starts_at(2)
     elif partition.writing is not None:
@@ -143,18 +158,19 @@ def test_the_table_says_the_same(event: str, column: str, cell: str) -> None:
 def test_a_write_that_is_not_under_way_cannot_end(event: Event, column: str) -> None:
     world = world_with(column)
     with pytest.raises(InvariantError):
-        world.partition.follow(1, event, SETTINGS.deliveries)
+        world.partition.follow(1, event, SETTINGS)
     with pytest.raises(InvariantError):
         world.partition.written(ErrorCode.NONE)
 
 
-@pytest.mark.parametrize(
-    ("count", "limit", "expected"),
-    [(1, 2, State.AVAILABLE), (2, 2, State.ARCHIVED), (3, 2, State.ARCHIVED)],
-)
-def test_limited(count: int, limit: int, expected: State) -> None:
-    assert limited(State.LIMITED, count, limit) is expected
-    assert limited(State.ACKNOWLEDGED, count, limit) is State.ACKNOWLEDGED
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize(("count", "is_last"), [(1, False), (2, True), (3, True)])
+def test_resolved(count: int, is_last: bool, copies: bool) -> None:
+    given_up = State.ARCHIVING if copies else State.ARCHIVED
+    limited = given_up if is_last else State.AVAILABLE
+    assert resolved(State.LIMITED, count, 2, copies=copies) is limited
+    assert resolved(State.GIVEN_UP, count, 2, copies=copies) is given_up
+    assert resolved(State.ACKNOWLEDGED, count, 2, copies=copies) is State.ACKNOWLEDGED
 
 
 @pytest.mark.parametrize(("kind", "count"), [(RELEASE, 1), (RELEASE, 2)])
