@@ -13,6 +13,7 @@ from typing import Any, Final
 from kbroker.config.definition import BROKER_KEYS
 from kbroker.config.key import BOOLEAN, INT, LIST, STRING, parse_value
 from kbroker.config.key import ConfigKey as Key
+from kbroker.limits import TOPIC_NAME_CHARS_MAX
 
 _BROKER_PREFIX: Final = "group."
 _OF_THE_BROKER: Final = (
@@ -51,10 +52,32 @@ def _check_reset(text: str) -> str | None:
 ALWAYS: Final = "always"
 UNLESS_SHORT: Final = "unless-short"
 
+# KIP-1191, of Apache Kafka 4.4: 4.3 does not have these.
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_RECORDS: Final = "errors.deadletterqueue.copy.record.enable"
+_TOPIC_WORDS: Final = "the name of a topic that is not internal, or nothing"
+
+
+def _check_topic(text: str) -> str | None:
+    """What is wrong, or None. Which prefix it must have is the broker's to say, when it is used."""
+    if not text:
+        return None
+    is_legal = len(text) <= TOPIC_NAME_CHARS_MAX and text not in (".", "..")
+    is_legal = is_legal and text.isascii() and all(each.isalnum() or each in "._-" for each in text)
+    return None if is_legal and not text.startswith("__") else _TOPIC_WORDS
+
+
 # Keys of ours begin with "kb.". The time of a short session: it may last for 5 s after its client
 # has left (SHARE_SESSION_LEFT_MS_MAX), and a client that reads slowly has records as long before it
 # works on them.
 _OWN: Final = (
+    Key(DEAD_LETTER_RECORDS, BOOLEAN, False,
+        "Whether a copy in the dead-letter topic has the record's key, value and headers, or only"
+        " headers that say which record it is of.", kafka="-"),
+    Key(DEAD_LETTER_TOPIC, STRING, "",
+        "The topic that gets a copy of each record that a share group has given up, since it was"
+        " rejected, or delivered as often as is allowed; empty: none.", check=_check_topic,
+        check_words=_TOPIC_WORDS, kafka="-"),
     Key("kb.share.session.end.count", STRING, ALWAYS,
         "Whether records count as delivered that a member of a share group had when its session"
         " ended: always, as in Apache Kafka, or unless it had them for a short time, at most twice"

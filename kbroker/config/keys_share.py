@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbroker.config.key import CLUSTER_WIDE, INT, INT_MAX, LIST, SHORT, STRING
+from kbroker.config.key import BOOLEAN, CLUSTER_WIDE, INT, INT_MAX, LIST, SHORT, STRING
 from kbroker.config.key import ConfigKey as Key
 
 SHARE_GROUP_KEYS: Final = (
@@ -77,6 +77,12 @@ SHARE_GROUP_KEYS: Final = (
     Key("group.share.persister.class.name", STRING, None,
         "The class that keeps share state. Java classes do not run here.", internal=True,
         kafka="org.apache.kafka.server.share.persister.DefaultStatePersister"),
+    Key("errors.deadletterqueue.auto.create.topics.enable", BOOLEAN, False,
+        "Create the dead-letter topic of a share group when it is needed and does not exist.",
+        dynamic=CLUSTER_WIDE, kafka="-", supported=True),
+    Key("errors.deadletterqueue.topic.name.prefix", STRING, "dlq.",
+        "How the name of a share group's dead-letter topic must begin; empty: anyhow.",
+        dynamic=CLUSTER_WIDE, kafka="-", supported=True),
     Key("share.fetch.purgatory.purge.interval.requests", INT, 1_000,
         "Completed share fetches after which waiting lists are swept."),
 )  # fmt: skip

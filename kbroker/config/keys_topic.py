@@ -93,6 +93,8 @@ KEYS: Final = (
         low=-131_072, high=22, supported=True),
     Key("delete.retention.ms", LONG, 86_400_000,
         "How long a compacted topic keeps its delete markers.", low=0, supported=True),
+    Key("errors.deadletterqueue.group.enable", BOOLEAN, False,
+        "Let share groups have the topic as their dead-letter topic.", kafka="-", supported=True),
     Key("file.delete.delay.ms", LONG, 60_000,
         "How long the files of a deleted segment stay on disk under another name.", low=0,
         supported=True),

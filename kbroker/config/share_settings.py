@@ -14,7 +14,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.config.key import InvalidValue, parse_value
-from kbroker.config.keys_resources import ALWAYS, GROUP_KEYS
+from kbroker.config.keys_resources import (
+    ALWAYS,
+    DEAD_LETTER_RECORDS,
+    DEAD_LETTER_TOPIC,
+    GROUP_KEYS,
+)
 from kbroker.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,6 +70,8 @@ class ShareGroupSettings(NamedTuple):
     reset: str  # EARLIEST, LATEST or by_duration:
     # The end of a session so soon after a record was acquired does not count; 0: each one counts.
     short_ms: int = 0
+    dead_letters: str = ""  # the topic for copies of records that were given up; empty: none
+    copies_records: bool = False  # a copy has the record's key, value and headers
 
 
 def share_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ShareGroupSettings:
@@ -79,6 +86,8 @@ def share_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ShareG
         _own(own, "share.isolation.level") == READ_COMMITTED,
         _own(own, "share.auto.offset.reset"),
         0 if counts_all else _own(own, "kb.share.session.end.short.ms"),
+        _own(own, DEAD_LETTER_TOPIC),
+        _own(own, DEAD_LETTER_RECORDS),
     )
 
 

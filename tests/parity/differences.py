@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.config import BROKER_KEYS
+from kbroker.config.definition import TOPIC_KEYS
 from kbroker.config.key import SAME
 from kbroker.config.keys_resources import GROUP_KEYS
 from tests.parity.answers import identity
@@ -186,6 +187,11 @@ DESCRIBE_CONFIGS: Final = [
         Difference(cases, f"*/configs/{key.name}", "a key of ours alone")
         for key in GROUP_KEYS.values()
         for cases in ("describe_configs: *", "settings_at_run_time: *a group*")
+        if key.own
+    ),
+    *(
+        Difference("*", f"*/configs/{key.name}", "a key of ours alone")
+        for key in TOPIC_KEYS.values()
         if key.own
     ),
     Difference(

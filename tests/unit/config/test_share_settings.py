@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kbroker.config import BrokerConfig
+from kbroker.config.dynamic import check_group
 from kbroker.config.share_settings import (
     ShareGroupSettings,
     reset_age_ms,
     share_group_settings,
 )
-from kbroker.errors import ConfigError
+from kbroker.errors import ConfigError, ErrorCode, KafkaError
 
 DEFAULTS = ShareGroupSettings(30_000, 5, 2_000, True, False, "latest")
 
@@ -97,3 +98,24 @@ def test_ages(reset: str, age_ms: int | None) -> None:
 def test_values_that_do_not_go_together(overrides: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError):
         config(*overrides)
+
+
+@pytest.mark.parametrize("text", ["", "dlq.orders", "dlq", "a" * 249])
+def test_a_dead_letter_topic_of_a_group(text: str) -> None:
+    own = {"errors.deadletterqueue.topic.name": text}
+    check_group(config(), own)
+    assert share_group_settings(config(), own).dead_letters == text
+
+
+@pytest.mark.parametrize("text", ["__share_group_state", "..", "a b", "a/b", "a" * 250, "ä"])
+def test_a_name_that_is_no_dead_letter_topic(text: str) -> None:
+    own = {"errors.deadletterqueue.topic.name": text}
+    with pytest.raises(KafkaError) as raised:
+        check_group(config(), own)
+    assert raised.value.code is ErrorCode.INVALID_CONFIG
+    assert share_group_settings(config(), own) == DEFAULTS
+
+
+def test_whole_copies_are_wished_for() -> None:
+    own = {"errors.deadletterqueue.copy.record.enable": "true"}
+    assert share_group_settings(config(), own) == DEFAULTS._replace(copies_records=True)
