@@ -164,6 +164,11 @@ SHARE_FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
 # Spans of records that were spared the end of a short session, of share-partitions that have ended:
 # 150 bytes each. Beyond that those of the ones that ended first are forgotten.
 SHARE_SPARED_SPANS_MAX: Final = 50_000
+# Of records that share groups have given up, on their way to a dead-letter topic: those of one
+# batch, its bytes, unless it is one record, and batches of all share-partitions at once.
+SHARE_DEAD_LETTER_RECORDS_MAX: Final = 1_000
+SHARE_DEAD_LETTER_BYTES_MAX: Final = 1024 * 1024
+SHARE_DEAD_LETTER_TURNS_MAX: Final = 16
 # How long a client that finds no room for its share session is kept waiting for the answer.
 SHARE_SESSION_REFUSAL_MS_MAX: Final = 30_000
 # Share-partitions that one DescribeShareGroupOffsets may name: a question each.

@@ -30,8 +30,9 @@ STATE_TOPIC: Final = "__share_group_state"
 SEARCHED_BYTES_MAX: Final = 1 << 30
 _STATES: Final = {
     -3: "done", -2: "not delivered yet", 0: "available", 1: "acquired", 2: "acknowledged",
-    4: "archived",
+    3: "archiving", 4: "archived",
 }  # fmt: skip
+_ARCHIVING: Final = 3
 _BEFORE, _AFTER, _AVAILABLE, _ACQUIRED = -3, -2, 0, 1
 UNKNOWN_MEMBER: Final = "a session that has ended"
 
@@ -139,6 +140,7 @@ def _of_leader(found: ShareRecord) -> dict[str, Any]:
         "member": (found.member_id or UNKNOWN_MEMBER) if is_held else None,
         "connection": found.connection or None,
         "lock_left_ms": found.lock_left_ms if is_held else None,
+        "given_up": found.given_up or None,
         "same_state": {"first": found.first_offset, "last": found.last_offset},
         "window": {
             "start": found.start_offset,
@@ -160,6 +162,7 @@ def _of_log(life: Life) -> dict[str, Any]:
         "member": None,
         "connection": None,
         "lock_left_ms": None,
+        "given_up": None,
         "same_state": None,
         "window": None if life.start < 0 else {"start": life.start},
     }
@@ -178,6 +181,8 @@ def _verdict(facts: dict[str, Any], life: Life, offset: int) -> str:
         return f"with {facts['member']}, which has to acknowledge it within {left}"
     if facts["state"] == _STATES[_AFTER]:
         return _why_not_yet(window)
+    if facts["state"] == _STATES[_ARCHIVING]:
+        return facts["given_up"] or "given up; a copy is written when a member has fetched"
     if facts["state"] in (_STATES[2], _STATES[4]):
         return f"{facts['state']}: an earlier record keeps the start at {window['start']}"
     if facts["known_by"] != "its leader":
@@ -191,7 +196,9 @@ def _why_done(log: dict[str, Any], life: Life, offset: int) -> str:
     from kbroker.cli.share_life import STARTS
 
     if life.state is not None:
-        return f"done: {_STATES[life.state]}, delivered {life.delivery_count} times"
+        # The start has passed a record that was given up, so its copy is written, or never will be.
+        state = "archived" if life.state == _ARCHIVING else _STATES[life.state]
+        return f"done: {state}, delivered {life.delivery_count} times"
     if offset < log["start"]:
         return "done: the log has it no more"
     begun = next((each.start for each in life.steps if each.event == STARTS), offset)

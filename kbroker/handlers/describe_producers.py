@@ -147,6 +147,7 @@ def _add_share_record(
             member_id="" if session is None else session.member_id,
             connection="" if session is None else session.connection,
             lock_left_ms=left_ms,
+            given_up=led.given_up(record),
         )
     ]
 

@@ -49,6 +49,7 @@ _GROWTH: Final = "delta(kbroker_log_dir_log_bytes[24h])"
 _GIVEN_UP: Final = (
     'kbroker_share_records_archived_total{reason=~"lock ended|session ended|released"}'
 )
+_NOT_COPIED: Final = 'kbroker_share_dead_letters_total{outcome=~"not written|deleted before"}'
 
 
 def _fetch_p99() -> str:
@@ -203,6 +204,15 @@ _STRICTER: Final = (
         "Share groups give up records at {{ $labels.instance }}: {{ $labels.reason }}",
         "{{ $value | humanize }} records in 10 minutes were delivered as often as their groups"
         " allow, and no member accepted or rejected them. The log names the groups.",
+    ),
+    Alert(
+        "KbrokerShareDeadLettersLost",
+        f"increase({_NOT_COPIED}[10m]) > 0",
+        "0m",
+        "warning",
+        "Records have no copies in dead-letter topics at {{ $labels.instance }}",
+        "{{ $value | humanize }} records in 10 minutes that share groups have given up: {{"
+        " $labels.outcome }}. The log names the groups and the reasons.",
     ),
     Alert(
         "KbrokerControllerHangs",

@@ -390,6 +390,14 @@ _SHARE_GROUPS: Final = (
            "Records that a share group is done with without having accepted them, by the reason.",
            "records", ("reason",),
            "lock ended, session ended and released: delivered as often as the group allows."),
+    _plain("counter", "share_dead_letters", "kbroker_share_dead_letters_total",
+           "Records that share groups with a dead-letter topic have given up, by the outcome of"
+           " their copies.", "records", ("outcome",),
+           "not written: the topic was not there, or did not take them in time. deleted before:"
+           " the log has lost the records before their copies were written."),
+    _plain("gauge", "share_archiving", "kbroker_share_dead_letters_waiting",
+           "Records of which a copy is to be written to a dead-letter topic. They keep the start of"
+           " their group.", "records"),
     _meter("share_lock_timeouts",
            "kafka_server_SharePartitionMetrics_AcquisitionLockTimeoutPerSec",
            "Records whose lock ended before they were acknowledged.", "records/s", (),

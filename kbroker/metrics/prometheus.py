@@ -69,6 +69,7 @@ NETWORK_NAMES: Final = (
     "UnknownDestinationQueueSize",
     "kbroker_share_records_acquired_total",
     "kbroker_share_records_archived_total",
+    "kbroker_share_dead_letters_total",
     "RecordAcknowledgementsPerSec",
     "AcquisitionLockTimeoutPerSec",
     "InFlightMessageCount",

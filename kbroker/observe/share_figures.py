@@ -28,6 +28,7 @@ REASONS: Final = (
     "deleted",
 )  # fmt: skip
 TYPES: Final = ("Accept", "Release", "Reject", "Renew", "Gap")
+OUTCOMES: Final = ("copied", "copied in part", "not written", "deleted before")
 CAUSES: Final = ("closed", "disconnected", "replaced", "evicted")
 
 
@@ -89,6 +90,8 @@ def led(share: OfShareGroups | None) -> Samples:
             "share_session_partitions": [((), 0)],
             "share_sessions_ended": [((cause,), 0) for cause in CAUSES],
             "share_archived": [((words,), 0) for words in REASONS],
+            "share_dead_letters": [((words,), 0) for words in OUTCOMES],
+            "share_archiving": [((), 0)],
             "share_acquired": [((), 0)],
             "share_session_end_records": [((), 0)],
             "share_session_end_spared": [((), 0)],
@@ -100,17 +103,19 @@ def led(share: OfShareGroups | None) -> Samples:
     every = sorted(service.leaders.every(), key=lambda each: (each.key.group_id, each.log.name))
     in_flight: list[Sample] = []
     ranges: list[Sample] = []
-    total = 0
+    total = archiving = 0
     for each in every:
         machine, name = each.machine, each.log.name
         count = max(0, machine.in_flight)
         total += count
+        archiving += machine.archiving
         if len(in_flight) < SHARE_SERIES_MAX:
             labels = (label(each.key.group_id), name.topic, str(name.partition))
             in_flight.append((labels, count))
             ranges.append((labels, len(machine.ranges)))
     figures, sessions = service.figures, service.sessions
     archived, records = figures.archived(), figures.records()
+    dead = figures.dead_letters()
     return {
         "share_partitions_led": [((), len(every))],
         "share_in_flight_sum": [((), total)],
@@ -120,6 +125,8 @@ def led(share: OfShareGroups | None) -> Samples:
         "share_session_partitions": [((), sessions.places)],
         "share_sessions_ended": [((cause,), count) for cause, count in sessions.ended().items()],
         "share_archived": [((words,), archived[event]) for event, words in counts.REASONS.items()],
+        "share_dead_letters": [((words,), dead[words]) for words in OUTCOMES],
+        "share_archiving": [((), archiving)],
         "share_acquired": [((), records[Event.ACQUIRE])],
         "share_session_end_records": [((), records[Event.SESSION_ENDS])],
         "share_session_end_spared": [((), records[Event.SHORT_SESSION_ENDS])],

@@ -7,6 +7,7 @@
     handlers             -> latest_offsets   for the lag of groups, here or at other brokers
     handlers             -> call_soon        for work that follows from answers
     leaders, groups      -> persister        asks coordinators, here or at other brokers
+    leaders              -> dead letters     writes copies to their topics, here or at other brokers
 
 `start` and `stop` come in their steps of the broker's life. A lock is between them and the
 controller's thread: what is made after `start` is started at once, after `stop` it is not.
@@ -30,6 +31,7 @@ from kbroker.server.share_service import ShareServiceOnDemand
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.broker_links import Submit
+    from kbroker.cluster.dead_letter_topics import DeadLetterTopics
     from kbroker.cluster.latest_offsets import LatestOffsets
     from kbroker.cluster.share_state import Parts, ShareStates
     from kbroker.config import BrokerConfig
@@ -84,7 +86,7 @@ class ShareGroupsOnDemand:
         self._creation: StateTopicCreation | None = None
         self.service: Final = ShareServiceOnDemand(
             given.config, given.clock, given.timer, given.hot, self._image,
-            lambda: self.persister, self.failures, given.waiting,
+            lambda: self.persister, self.failures, given.waiting, self._dead_letter_topics,
         )  # fmt: skip
 
     def _login(self) -> ClientLogin | None:
@@ -149,6 +151,23 @@ class ShareGroupsOnDemand:
             self._create_topic, given.submit, self.failures, login=self._login,
         )  # fmt: skip
         return StatePersister(coordinators, given.clock, given.timer.call_later, self.failures)
+
+    def _dead_letter_topics(self) -> DeadLetterTopics:
+        from kbroker.cluster.dead_letter_topics import DeadLetterTopics, TopicsCreation
+
+        given = self._given
+
+        def create(topic: str) -> None:
+            from kbroker.handlers.topic_creation import topic_creator
+
+            services = given.services()
+            if services is not None:
+                creation.begin(topic_creator(services), topic)
+
+        creation = TopicsCreation()
+        return DeadLetterTopics(
+            self._image, given.config, create, given.submit, self.failures, login=self._login
+        )
 
     def latest_offsets(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.share.seams import Persister
     from kbroker.engine._hot import HotPath
     from kbroker.engine._shares import HotShares
+    from kbroker.engine.share.dead_letters import Topics
     from kbroker.engine.share.service import ShareService
     from kbroker.failures import Failures
     from kbroker.metadata.image import ClusterImage
@@ -52,7 +53,9 @@ class ShareServiceOnDemand:
         persister: Callable[[], Persister],
         failures: Failures,
         waiting: Purgatory,
+        dead_letters: Callable[[], Topics] | None = None,
     ) -> None:
+        """`dead_letters`: the way to dead-letter topics; None: there are none."""
         self._config = config
         self._clock = clock
         self._timer = timer
@@ -61,6 +64,7 @@ class ShareServiceOnDemand:
         self._persister = persister
         self._failures = failures
         self._waiting = waiting
+        self._dead_letters = dead_letters
         self._lock = threading.Lock()
         self._made: ShareService | None = None
         self._shown: ClusterImage | None = None  # what the share-partitions are to follow
@@ -119,10 +123,13 @@ class ShareServiceOnDemand:
         return HotShares(self._hot)
 
     def _make(self) -> ShareService:
+        from kbroker.engine.share.dead_letters import Route
         from kbroker.engine.share.figures import ShareFigures
         from kbroker.engine.share.leaders import ShareLeaders
         from kbroker.engine.share.parts import Parts
         from kbroker.engine.share.service import ShareService
+        from kbroker.engine.share.turns import Turns
+        from kbroker.limits import SHARE_DEAD_LETTER_TURNS_MAX
         from kbroker.replica._committed_read import aborted_transactions
         from kbroker.replica.share.sessions import ShareSessions
 
@@ -132,10 +139,14 @@ class ShareServiceOnDemand:
         def call_soon(call: Callable[[], object]) -> None:
             hot.call_soon(lambda _: call())
 
+        route = None
+        if self._dead_letters is not None:
+            turns = Turns(SHARE_DEAD_LETTER_TURNS_MAX, call_soon)
+            route = Route(self._dead_letters(), turns)
         leaders = ShareLeaders(
             lambda wake, forget: Parts(
                 self._clock, persister, self.settings, call_later, call_soon, hot.await_records,
-                aborted_transactions, wake, forget, self._failures, figures,
+                aborted_transactions, wake, forget, self._failures, figures, route,
             ),
             self._waiting,
         )  # fmt: skip

@@ -81,6 +81,7 @@ NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
     "KbrokerStepFailures": "samples do not count what raised",
     "KbrokerShareRecordsGivenUp": "samples do not count records of share groups",
+    "KbrokerShareDeadLettersLost": "samples do not count copies of records of share groups",
     "KbrokerCertificateExpires": "samples do not hold the dates of certificates",
     "KbrokerCertificateExpired": "samples do not hold the dates of certificates",
 }

@@ -136,6 +136,40 @@ def test_records_are_accepted_released_and_rejected(share: Share) -> None:
     share.assert_nothing_is_left()
 
 
+def test_records_that_are_given_up_go_to_the_dead_letter_topic(
+    share: Share, broker: ServerProcess
+) -> None:
+    if servers.reference():
+        pytest.skip("Apache Kafka 4.3 has no dead letters")
+    dead = f"dlq.{share.group}"
+    allowed = {"errors.deadletterqueue.group.enable": "true"}
+    adapters.Admin(broker.bootstrap).create(dead, configs=allowed)
+    share.set(
+        errors__deadletterqueue__topic__name=dead,
+        errors__deadletterqueue__copy__record__enable="true",
+        share__delivery__count__limit=2,
+    )
+    share.produce(*numbers(3))
+    member = share.member(share__acknowledgement__mode="explicit")
+    found = member.poll()
+    member.acknowledge("REJECT", found[:1])
+    member.acknowledge("RELEASE", found[1:2])
+    member.acknowledge("ACCEPT", found[2:])
+    assert set(member.sync().values()) == {None}
+    again = member.poll()
+    assert [(each.value, each.deliveries) for each in again] == [(b"1", 2)]
+    member.acknowledge("RELEASE", again)
+    assert set(member.sync().values()) == {None}
+    copies = list(Confluent(broker.bootstrap).consume(dead, 2))
+    headers = [dict(each.headers) for each in copies]
+    assert [each.value for each in copies] == [b"0", b"1"]
+    assert [each["__dlq.errors.offset"] for each in headers] == [b"0", b"1"]
+    assert [each["__dlq.errors.delivery.count"] for each in headers] == [b"1", b"2"]
+    assert [each["kb-dead-letter-reason"] for each in headers] == [b"rejected", b"released"]
+    member.close()
+    share.assert_nothing_is_left()
+
+
 def test_records_without_an_acknowledgement_are_released_at_the_end(share: Share) -> None:
     share.produce(*numbers(4))
     first = share.member(share__acknowledgement__mode="explicit")

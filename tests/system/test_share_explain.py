@@ -14,7 +14,7 @@ from kbroker.testing import Broker
 from tests.support.share_client import ShareClient, acquired, codes
 from tests.system.test_share_fetch import OVERRIDES, initialize
 
-ACCEPT, RELEASE = 1, 2
+ACCEPT, RELEASE, REJECT = 1, 2, 3
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +80,45 @@ def test_a_record_from_its_delivery_to_its_end(
         assert out.startswith(f"g  orders/0/{first}\n  state       done, says its leader\n")
         assert "  verdict     done: acknowledged, delivered 2 times\n" in out
         assert "acknowledged" in out.splitlines()[-1]
+
+
+def test_a_rejected_record_goes_to_the_dead_letter_topic(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> str:
+        assert main([*words, "-b", broker.bootstrap]) == 0, capsys.readouterr()
+        return capsys.readouterr().out
+
+    def explained(offset: int) -> Any:
+        return json.loads(run("share", "explain", "d", f"orders/0/{offset}", "-o", "json"))
+
+    dead = "dlq.orders"
+    run(
+        "config", "set", "-g", "d", f"errors.deadletterqueue.topic.name={dead}",
+        "errors.deadletterqueue.copy.record.enable=true", "share.auto.offset.reset=earliest",
+    )  # fmt: skip
+    run("topic", "create", dead, "-c", "errors.deadletterqueue.group.enable=true")
+    with ShareClient(broker.bootstrap, "d") as client:
+        topic_id = client.topic_id("orders")
+        initialize(client, topic_id)
+        client.produce("orders", 2)
+        given: list[Any] = []
+        for _ in range(100):
+            given = acquired(client.fetch(topic_id, wait_ms=200))
+            if given:
+                break
+        first, last = given[0][0], given[-1][1]
+        assert codes(client.acknowledge(topic_id, (first, first, [REJECT]))) == [0]
+        if last > first:
+            assert codes(client.acknowledge(topic_id, (first + 1, last, [ACCEPT]))) == [0]
+        for _ in range(200):
+            if explained(first)["state"] == "done":
+                break
+            threading.Event().wait(0.02)  # until the copy and its state are written
+        assert explained(first)["verdict"].startswith("done: archived, delivered 1 times")
+    (copy,) = broker.records(dead)
+    headers = dict(copy.headers)
+    assert headers["__dlq.errors.offset"] == str(first).encode()
+    assert headers["__dlq.errors.message"] == b"Offset rejected by client."
+    assert headers["kb-dead-letter-reason"] == b"rejected"
+    assert copy.value == broker.records("orders")[first].value

@@ -54,6 +54,12 @@ TYPES: Final[Mapping[Event, str]] = {
     Event.GAP: "Gap",
 }
 
+# The outcomes for records of groups with a dead-letter topic.
+COPIED: Final = "copied"
+LEFT_OUT: Final = "copied in part"
+NOT_WRITTEN: Final = "not written"
+DELETED: Final = "deleted before"
+
 
 class ShareFigures:
     """See the module."""
@@ -62,6 +68,7 @@ class ShareFigures:
         self._lock: Final = threading.Lock()
         self._records: Counter[Event] = Counter()
         self._archived: Counter[Event] = Counter()
+        self._dead_letters: Counter[str] = Counter()
         self._loads: Final = Durations()
 
     def add(self, group_id: str, place: Any, counts: Counts) -> None:
@@ -105,6 +112,25 @@ class ShareFigures:
         """A share-partition serves; so long after it began to."""
         with self._lock:
             self._loads.note(took_ms * 1_000_000)
+
+    def dead_letters_written(self, count: int, left_out: int) -> None:
+        """Copies are in a dead-letter topic; so many of them lack key, value and headers against
+        the group's wish."""
+        with self._lock:
+            self._dead_letters[COPIED] += count - left_out
+            self._dead_letters[LEFT_OUT] += left_out
+
+    def dead_letters_lost(self, count: int) -> None:
+        """Records are archived without copies."""
+        with self._lock:
+            self._dead_letters[NOT_WRITTEN] += count
+
+    def dead_letters(self) -> Counter[str]:
+        """By outcome."""
+        with self._lock:
+            found = self._dead_letters.copy()
+            found[DELETED] = self._records[Event.LOG_STARTS_LATER]
+            return found
 
     def records(self) -> Counter[Event]:
         with self._lock:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kbroker.config.share_settings import EARLIEST, LATEST, reset_age_ms
 from kbroker.coordinator.share.images import NO_START, StateBatch
 from kbroker.coordinator.share.images import SharePartition as Key
+from kbroker.engine.share.dead_letters import DeadLetters
 from kbroker.engine.share.parts import GONE, client_code
 from kbroker.engine.share.reading import read
 from kbroker.engine.share.watching import LogWatcher
@@ -45,6 +46,7 @@ from kbroker.replica.share.partition import (
     Write,
 )
 from kbroker.replica.share.spared import Spared
+from kbroker.replica.share.states import State
 
 if TYPE_CHECKING:
     from kbroker.coordinator.share.seams import Outcome, ReadState
@@ -101,6 +103,8 @@ class LedSharePartition:
         self._began_ms = 0
         # Another object after each change that a fetch may wait for.
         self.changed: object = object()
+        route = parts.dead_letters
+        self._dead_letters: Final = None if route is None else DeadLetters(self, parts, route)
         self._watcher: Final = LogWatcher(log, parts.await_records, parts.call_later, self._wake)
 
     @property
@@ -110,7 +114,15 @@ class LedSharePartition:
 
     def settings(self) -> Settings:
         own = self._parts.settings(self.key.group_id)
-        return Settings(own.lock_ms, own.deliveries, own.window, own.renews, own.short_ms)
+        # Records of the dead-letter topic itself would come back into it for ever.
+        copies = self._dead_letters is not None and own.dead_letters not in ("", self.log.name[0])
+        return Settings(own.lock_ms, own.deliveries, own.window, own.renews, own.short_ms, copies)
+
+    def given_up(self, record: Described) -> str:
+        """Of a record whose copy is to be written: why, and where that goes."""
+        if self._dead_letters is None or record.state != State.ARCHIVING:
+            return ""
+        return self._dead_letters.describe(record.cause)
 
     def describe(self, offset: int) -> tuple[bool, Described]:
         """Whether it serves, and one record, as it is now."""
@@ -123,10 +135,10 @@ class LedSharePartition:
         self._began_ms = self._now_ms()
         try:
             self._parts.persister.read(
-                self.key, self.leader_epoch, lambda kept: self._soon(lambda: self._start(kept))
+                self.key, self.leader_epoch, lambda kept: self.soon(lambda: self._start(kept))
             )
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     def _start(self, kept: ReadState) -> None:
         if kept.code is not ErrorCode.NONE:
@@ -200,22 +212,23 @@ class LedSharePartition:
             self.phase = Phase.ACTIVE
         self._parts.figures.loaded(self._now_ms() - self._began_ms)
         self._wake()
+        self._copy_dead_letters()
 
-    def _soon(self, call: Callable[[], object]) -> None:
+    def soon(self, call: Callable[[], object]) -> None:
         """On a handler. If none can be called, or the call fails, the share-partition is over:
         nothing else would go on with it."""
         try:
-            self._parts.call_soon(lambda: self._run(call))
+            self._parts.call_soon(lambda: self.run(call))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
-    def _run(self, call: Callable[[], object]) -> None:
+    def run(self, call: Callable[[], object]) -> None:
         try:
             call()
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         self._parts.failures.note("a share-partition", error)
         self.end(ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -357,7 +370,7 @@ class LedSharePartition:
         if outcome.released:
             self._wake()
         if outcome.code is None:
-            self._run(self._after)  # the token is answered, so nothing is raised
+            self.run(self._after)  # the token is answered, so nothing is raised
         else:
             self._after()
         return outcome.code
@@ -383,7 +396,7 @@ class LedSharePartition:
         """Its group has no session here any more: what members have of an earlier one of theirs,
         in place of which they opened the last, is available as well, and counts. `is_used`: whether
         it has one by now. One that begins after that takes nothing before the lock is free."""
-        self._run(lambda: self._retire(is_used))
+        self.run(lambda: self._retire(is_used))
 
     def _retire(self, is_used: Callable[[], bool]) -> None:
         with self.lock:
@@ -397,6 +410,23 @@ class LedSharePartition:
             self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER, only_retired=True)
         else:
             self._after()
+
+    def copied(self, spans: Sequence[tuple[int, int]], over: Callable[[], object]) -> None:
+        """Records that were given up: their copies are written, or will never be. `over` is called
+        with the lock: those records are not to be copied once more, and the next ones are."""
+        with self.lock:
+            if self.phase is not Phase.ACTIVE:
+                return
+            settings = self.settings()
+            for first, last in spans:
+                self.machine.copied(first, last, settings)
+            over()
+        self._wake()
+        self._after()
+
+    def _copy_dead_letters(self) -> None:
+        if self._dead_letters is not None:
+            self._dead_letters.begin()
 
     def stay(self) -> bool:
         """Its group has a session here. False: it is over."""
@@ -446,11 +476,12 @@ class LedSharePartition:
             if due_ms is not None:
                 self._timer_ms = due_ms
         self._add(counts)
+        self._copy_dead_letters()
         if due_ms is None:
             return
         delay_ms = max(1, due_ms - self._now_ms())
         try:
-            self._parts.call_later(delay_ms, lambda: self._soon(self._end_locks))
+            self._parts.call_later(delay_ms, lambda: self.soon(self._end_locks))
         except BaseException:
             with self.lock:
                 self._timer_ms = None
@@ -478,6 +509,7 @@ class LedSharePartition:
                 return
             write = self.machine.take_write()
             is_over = self._retires and self.machine.writing is None
+            is_over = is_over and not self.machine.archiving
         if write is not None:
             self._send(write, self._written)
         elif is_over:
@@ -491,11 +523,11 @@ class LedSharePartition:
                 self.leader_epoch,
                 write.start_offset,
                 [StateBatch(*batch) for batch in write.batches],
-                lambda outcome: self._soon(lambda: done(outcome)),
+                lambda outcome: self.soon(lambda: done(outcome)),
                 delivery_complete_count=write.complete,
             )
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     def _written(self, outcome: Outcome) -> None:
         code = outcome.code
@@ -513,7 +545,7 @@ class LedSharePartition:
         if fails and self.end(client_code(code), only_retired=True):
             return
         if begins_to_wait:
-            self._parts.call_later(_WRITE_AGAIN_MS, lambda: self._soon(self._write_again))
+            self._parts.call_later(_WRITE_AGAIN_MS, lambda: self.soon(self._write_again))
         self._wake()
         self._after()
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kbroker.config.share_settings import ShareGroupSettings
     from kbroker.coordinator.share.images import SharePartition as Key
     from kbroker.coordinator.share.seams import Persister
+    from kbroker.engine.share.dead_letters import Route
     from kbroker.engine.share.figures import ShareFigures
     from kbroker.engine.share.led import LedSharePartition
     from kbroker.engine.share.reading import Aborted
@@ -96,3 +97,4 @@ class Parts(NamedTuple):
     forget: Callable[[LedSharePartition], object]  # it is of no use any more
     failures: Failures
     figures: ShareFigures
+    dead_letters: Route | None = None  # None: there are none, whatever a group says

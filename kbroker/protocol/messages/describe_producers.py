@@ -57,6 +57,8 @@ class ShareRecord(Record):
     member_id: str = string()
     connection: str = string()
     lock_left_ms: int = int64()
+    # Of ARCHIVING: why it was given up, and where its copy goes, in words.
+    given_up: str = string(tag=OWN_TAGS_SINCE, default="")
 
 
 class PartitionResponse(Record):

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.replica.share.ranges import NO_OWNER, NONE
+from kbroker.replica.share.states import CAUSES
 
 if TYPE_CHECKING:
     from kbroker.replica.share.partition import SharePartition
+    from kbroker.replica.share.states import Event
 
 # Of an offset outside of the window; the other numbers are those of `State`.
 BEFORE_WINDOW: Final = -3
@@ -29,6 +31,7 @@ class Described(NamedTuple):
     next_state: int = NONE  # which is being written
     owner: int = NO_OWNER  # the number of a session
     deadline_ms: int = 0  # of the owner's lock, on the monotonic clock
+    cause: Event | None = None  # why it was given up, where a copy is to be written
 
 
 def describe(partition: SharePartition, offset: int) -> Described:
@@ -39,5 +42,5 @@ def describe(partition: SharePartition, offset: int) -> Described:
     each = partition.ranges.at(partition.ranges.find(offset))
     return Described(
         partition.start, partition.end, each.state, each.first, each.last, each.deliveries,
-        each.target, each.owner, each.deadline_ms,
+        each.target, each.owner, each.deadline_ms, CAUSES[each.cause],
     )  # fmt: skip

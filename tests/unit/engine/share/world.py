@@ -11,10 +11,12 @@ from kbroker.clock import ManualClock
 from kbroker.config.share_settings import LATEST, ShareGroupSettings
 from kbroker.coordinator.share.images import NO_START, SharePartition, StateBatch
 from kbroker.coordinator.share.seams import Outcome, ReadState
+from kbroker.engine.share.dead_letters import Route, Topics
 from kbroker.engine.share.figures import ShareFigures
 from kbroker.engine.share.leaders import ShareLeaders
 from kbroker.engine.share.led import Fetched, LedSharePartition
 from kbroker.engine.share.parts import Parts
+from kbroker.engine.share.turns import Turns
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.protocol.record_batch import Record, encode_batch
@@ -59,6 +61,8 @@ class MemoryLog:
             key = b"\x00\x00" + (0 if how.pop("aborts") else 1).to_bytes(2, "big")
             records = [Record(key, b"\x00\x00\x00\x00\x00\x00", timestamp_ms=1)]
             how["control"] = True
+        if given := how.pop("records", None):
+            records, count = given, len(given)
         self.log_end_offset += count
         data = encode_batch(records, base_offset=base, **how)
         self.batches.append((self.log_end_offset - 1, data))
@@ -141,7 +145,9 @@ class Cancelled:
 
 
 class World:
-    def __init__(self) -> None:
+    """`topics`: the way to dead-letter topics, with so many turns."""
+
+    def __init__(self, topics: Topics | None = None, turns: int = 1) -> None:
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
         self.log = MemoryLog()
@@ -156,6 +162,9 @@ class World:
         self.cancelled: list[bool] = []
         self.waiting = Purgatory("ShareFetch", self.timer)
         self.woken = 0
+        self.route = None
+        if topics is not None:
+            self.route = Route(topics, Turns(turns, lambda call: self.soon.append(call)))
         self.leaders = ShareLeaders(self._parts, self.waiting)
 
     def _parts(
@@ -171,7 +180,7 @@ class World:
             self.clock, self.persister, self._settings_now,  # type: ignore[arg-type]
             self.timer.call_later, lambda call: self.call_soon(call), self._await_records,
             lambda log, offset, size: self.log.aborted, woken, forget, self.failures,
-            self.figures,
+            self.figures, self.route,
         )  # fmt: skip
 
     def _settings_now(self, group_id: str) -> ShareGroupSettings:
@@ -223,7 +232,9 @@ def fetch(led: LedSharePartition, owner: int = 1) -> list[tuple[int, int]]:
     return spans(led.fetch(owner, ALL, 1 << 20))
 
 
-def say(led: LedSharePartition, first: int, last: int, codes: list[ErrorCode]) -> None:
-    code = led.acknowledge(1, [Acknowledgement(first, last, [1])], codes.append)
+def say(
+    led: LedSharePartition, first: int, last: int, codes: list[ErrorCode], kind: int = 1
+) -> None:
+    code = led.acknowledge(1, [Acknowledgement(first, last, [kind])], codes.append)
     if code is not None:
         codes.append(code)
