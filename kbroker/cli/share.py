@@ -29,11 +29,11 @@ STATE_TOPIC: Final = "__share_group_state"
 # Of the share-partition's partition of it.
 SEARCHED_BYTES_MAX: Final = 1 << 30
 _STATES: Final = {
-    -3: "done", -2: "not delivered yet", 0: "available", 1: "acquired", 2: "acknowledged",
-    3: "archiving", 4: "archived",
+    -4: "delayed", -3: "done", -2: "not delivered yet", 0: "available", 1: "acquired",
+    2: "acknowledged", 3: "archiving", 4: "archived",
 }  # fmt: skip
 _ARCHIVING: Final = 3
-_BEFORE, _AFTER, _AVAILABLE, _ACQUIRED = -3, -2, 0, 1
+_DELAYED, _BEFORE, _AFTER, _AVAILABLE, _ACQUIRED = -4, -3, -2, 0, 1
 UNKNOWN_MEMBER: Final = "a session that has ended"
 
 
@@ -130,7 +130,7 @@ def _facts(
 
 def _of_leader(found: ShareRecord) -> dict[str, Any]:
     is_held = found.state == _ACQUIRED
-    in_flight = found.end_offset - found.start_offset + 1
+    in_flight = found.end_offset - found.start_offset + 1 - found.delayed
     return {
         "known_by": "its leader",
         "state": _STATES.get(found.state, str(found.state)),
@@ -140,6 +140,7 @@ def _of_leader(found: ShareRecord) -> dict[str, Any]:
         "member": (found.member_id or UNKNOWN_MEMBER) if is_held else None,
         "connection": found.connection or None,
         "lock_left_ms": found.lock_left_ms if is_held else None,
+        "delay_left_ms": found.lock_left_ms if found.state == _DELAYED else None,
         "given_up": found.given_up or None,
         "same_state": {"first": found.first_offset, "last": found.last_offset},
         "window": {
@@ -147,6 +148,7 @@ def _of_leader(found: ShareRecord) -> dict[str, Any]:
             "end": found.end_offset,
             "in_flight": in_flight,
             "max": found.window_max,
+            "delayed": found.delayed,
         },
     }
 
@@ -162,6 +164,7 @@ def _of_log(life: Life) -> dict[str, Any]:
         "member": None,
         "connection": None,
         "lock_left_ms": None,
+        "delay_left_ms": None,
         "given_up": None,
         "same_state": None,
         "window": None if life.start < 0 else {"start": life.start},
@@ -179,6 +182,9 @@ def _verdict(facts: dict[str, Any], life: Life, offset: int) -> str:
     if facts["member"] is not None:
         left = shown_span(facts["lock_left_ms"])
         return f"with {facts['member']}, which has to acknowledge it within {left}"
+    if facts["delay_left_ms"] is not None:
+        left = shown_span(facts["delay_left_ms"])
+        return f"it waits, by kb.share.release.delay.ms: a member may have it in {left}"
     if facts["state"] == _STATES[_AFTER]:
         return _why_not_yet(window)
     if facts["state"] == _STATES[_ARCHIVING]:
@@ -234,7 +240,8 @@ def _print(facts: dict[str, Any], life: Life) -> None:
     window = facts["window"]
     if window is not None and "end" in window:
         in_flight = f"{window['in_flight']} of {window['max']} in flight"
-        say(f"  window      {window['start']} to {window['end']}, {in_flight}")
+        delayed = f", {window['delayed']} delayed" if window["delayed"] else ""
+        say(f"  window      {window['start']} to {window['end']}, {in_flight}{delayed}")
     say(f"  verdict     {facts['verdict']}")
     click.echo()
     print_table(

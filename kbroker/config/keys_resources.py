@@ -78,6 +78,13 @@ _OWN: Final = (
         "The topic that gets a copy of each record that a share group has given up, since it was"
         " rejected, or delivered as often as is allowed; empty: none.", check=_check_topic,
         check_words=_TOPIC_WORDS, kafka="-"),
+    Key("kb.share.release.delay.max.ms", INT, 300_000,
+        "The longest time that a record waits by kb.share.release.delay.ms.", low=1,
+        high=3_600_000, kafka="-"),
+    Key("kb.share.release.delay.ms", INT, 0,
+        "How long a record waits before it is delivered again that a member of a share group has"
+        " released, or not acknowledged in time: so long after its first delivery, and twice as"
+        " long after each further one. 0: it does not wait.", low=0, high=3_600_000, kafka="-"),
     Key("kb.share.session.end.count", STRING, ALWAYS,
         "Whether records count as delivered that a member of a share group had when its session"
         " ended: always, as in Apache Kafka, or unless it had them for a short time, at most twice"

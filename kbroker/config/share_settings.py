@@ -72,6 +72,9 @@ class ShareGroupSettings(NamedTuple):
     short_ms: int = 0
     dead_letters: str = ""  # the topic for copies of records that were given up; empty: none
     copies_records: bool = False  # a copy has the record's key, value and headers
+    # Before a record is delivered again; the second is for many deliveries.
+    delay_ms: int = 0
+    delay_ms_max: int = 300_000
 
 
 def share_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ShareGroupSettings:
@@ -88,6 +91,8 @@ def share_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ShareG
         0 if counts_all else _own(own, "kb.share.session.end.short.ms"),
         _own(own, DEAD_LETTER_TOPIC),
         _own(own, DEAD_LETTER_RECORDS),
+        _own(own, "kb.share.release.delay.ms"),
+        _own(own, "kb.share.release.delay.max.ms"),
     )
 
 

@@ -27,6 +27,7 @@ from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded
 from kbroker.protocol.wire import encode_array_length
 from kbroker.replica.share.ranges import NO_OWNER
+from kbroker.replica.share.states import State
 from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _add_share_record(
     session = None if record.owner == NO_OWNER else share.sessions.numbered(record.owner)
     settings = led.settings()
     left_ms = -1
-    if record.owner != NO_OWNER:
+    if record.owner != NO_OWNER or record.state == State.DELAYED:
         left_ms = max(0, record.deadline_ms - services.clock.monotonic_ms())
     found.share_records = [
         messages.describe_producers.ShareRecord(
@@ -148,6 +149,7 @@ def _add_share_record(
             connection="" if session is None else session.connection,
             lock_left_ms=left_ms,
             given_up=led.given_up(record),
+            delayed=record.delayed,
         )
     ]
 

@@ -22,10 +22,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kbroker.errors import ErrorCode
 from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge, check
 from kbroker.replica.share.acquiring import LogBatch, Wanted, acquire
-from kbroker.replica.share.partition import Settings, SharePartition, StoredBatch, Write
+from kbroker.replica.share.partition import Settings, SharePartition
 from kbroker.replica.share.ranges import NONE
 from kbroker.replica.share.spared import SPARED_MAX
-from kbroker.replica.share.states import RENEW_TYPE, State
+from kbroker.replica.share.states import NO_CAUSE, RENEW_TYPE, State
+from kbroker.replica.share.writes import StoredBatch, Write
 from tests.unit.replica.share.world import copy
 
 SETTINGS: Final = Settings(lock_ms=100, deliveries=4, window=12)
@@ -55,6 +56,8 @@ class Coordinator:
 
 
 class SharePartitionMachine(RuleBasedStateMachine):
+    group = SETTINGS
+
     def __init__(self) -> None:
         super().__init__()
         self.partition = SharePartition(0)
@@ -69,6 +72,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.asked: dict[int, tuple[int, range, int]] = {}
         self.held: dict[int, tuple[int, int]] = {}  # offset -> owner, when its lock ends
         self.acquired_ms: dict[int, int] = {}
+        self.waits_until_ms: dict[int, int] = {}  # of those that were released
         self.spared: Counter[int] = Counter()
         self.counts: dict[int, int] = {}  # offset -> the count of its last delivery by this leader
         self.finished: set[int] = set()
@@ -102,13 +106,13 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @rule(owner=st.sampled_from(OWNERS), records=st.integers(1, 12), exactly=st.booleans(),
           batches=st.integers(1, 4), size=st.integers(1, 9))  # fmt: skip
     def fetch(self, owner: int, records: int, exactly: bool, batches: int, size: int) -> None:
-        read_from = self.partition.next_offset(SETTINGS)
+        read_from = self.partition.next_offset(self.group)
         if read_from is None:
             return
         found = [batch for batch in self.log if batch.last_offset >= read_from][:batches]
         aborted = [batch for batch in found if batch in self.aborted]
         given = acquire(
-            self.partition, owner, read_from, found, Wanted(records, size, exactly), SETTINGS,
+            self.partition, owner, read_from, found, Wanted(records, size, exactly), self.group,
             self.now_ms, aborted,
         )  # fmt: skip
         offsets = [at for one in given for at in range(one.first_offset, one.last_offset + 1)]
@@ -122,11 +126,12 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 holder, until_ms = self.held.get(at, (0, 0))
                 assert holder == 0 or until_ms <= self.now_ms  # K1
                 assert at not in self.finished  # K5
-                assert self.counts.get(at, 0) < one.delivery_count <= SETTINGS.deliveries  # K3
+                assert self.waits_until_ms.get(at, 0) <= self.now_ms
+                assert self.counts.get(at, 0) < one.delivery_count <= self.group.deliveries  # K3
                 assert at not in self.counts or one.delivery_count == self.counts[at] + 1
                 assert not any(b.base_offset <= at <= b.last_offset for b in aborted)
                 self.counts[at] = one.delivery_count
-                self.held[at] = owner, self.now_ms + SETTINGS.lock_ms
+                self.held[at] = owner, self.now_ms + self.group.lock_ms
                 self.acquired_ms[at] = self.now_ms
 
     @rule(owner=st.sampled_from(OWNERS), first=st.integers(-2, 14), length=st.integers(1, 6),
@@ -139,7 +144,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert check([batch], renews=True) is ErrorCode.NONE
         start, before = self.partition.start, copy(self.partition)
         self.tokens += 1
-        outcome = acknowledge(self.partition, owner, [batch], SETTINGS, self.now_ms, self.tokens)
+        outcome = acknowledge(self.partition, owner, [batch], self.group, self.now_ms, self.tokens)
         offsets = range(max(first, start), last + 1)
         if outcome.code not in (None, ErrorCode.NONE):
             if not outcome.released:
@@ -150,7 +155,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             assert holder == owner
             assert until_ms > self.now_ms
             if types[at - first] == RENEW_TYPE:
-                self.held[at] = owner, self.now_ms + SETTINGS.lock_ms
+                self.held[at] = owner, self.now_ms + self.group.lock_ms
         if outcome.code is None:
             for at in offsets:
                 if types[at - first] != RENEW_TYPE:
@@ -178,7 +183,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             if holder == owner and at not in waiting and is_short and self.spared[at] < SPARED_MAX:
                 self.spared[at] += 1
                 self.counts[at] -= 1
-        settings = SETTINGS._replace(short_ms=short_ms)
+        settings = self.group._replace(short_ms=short_ms)
         self.partition.end_session(owner, settings, self.now_ms)
         self.held = {
             at: held for at, held in self.held.items() if held[0] != owner or at in waiting
@@ -187,9 +192,14 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((1, 10, 60, 100, 250)))
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
-        self.partition.end_locks(self.now_ms, SETTINGS)
+        self.partition.end_locks(self.now_ms, self.group)
         deadline_ms = self.partition.next_deadline_ms
         assert deadline_ms is None or deadline_ms > self.now_ms
+
+    @rule(count=st.integers(1, 5), skips=st.booleans())
+    def copy_dead_letters(self, count: int, skips: bool) -> None:
+        for one in self.partition.to_copy(count)[int(skips) :]:
+            self.partition.copied(one.first_offset, one.last_offset, self.group)
 
     # --- The share coordinator --------------------------------------------------------------------
 
@@ -215,7 +225,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         if fails is None or is_applied:
             self.coordinator.apply(self.write)
         self.write = None
-        written = self.partition.written(fails or ErrorCode.NONE)
+        written = self.partition.written(fails or ErrorCode.NONE, self.group, self.now_ms)
         for token in written.tokens:
             self._answered(token, written.code)
 
@@ -228,6 +238,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 self.held.pop(at, None)
                 if kind != RELEASE:
                     self.finished.add(at)
+                elif self.group.delay_ms and at >= self.partition.start:
+                    delay_ms = self.group.delay_after(self.counts[at])
+                    self.waits_until_ms[at] = self.now_ms + delay_ms
 
     @rule(is_applied=st.booleans())
     def another_leader(self, is_applied: bool) -> None:
@@ -241,6 +254,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.held.clear()
         self.counts.clear()
         self.spared.clear()
+        self.waits_until_ms.clear()
         log_start = self.log[0].base_offset if self.log else self.end
         self.partition, writes = SharePartition.load(
             self.coordinator.start, self.coordinator.batches(), log_start, self.end
@@ -254,17 +268,23 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def the_window_is_whole(self) -> None:
         partition, expected = self.partition, self.partition.start
         terminal = 0
+        offsets: Counter[State] = Counter()
         for one in copy(partition):
             assert one.first == expected
             assert one.last >= one.first
             assert (one.state == State.ACQUIRED) == (one.owner != 0)
             assert one.state == State.ACQUIRED or one.target == NONE
-            assert 0 <= one.deliveries <= SETTINGS.deliveries
+            assert 0 <= one.deliveries <= self.group.deliveries
             if one.state in (State.ACKNOWLEDGED, State.ARCHIVED):
                 terminal += one.last - one.first + 1
+            offsets[one.state] += one.last - one.first + 1
+            assert one.cause == NO_CAUSE or State.ARCHIVING in (one.state, one.target)
             expected = one.last + 1
         assert expected == partition.end + 1
         assert terminal == partition.terminal  # K8
+        assert offsets[State.ACQUIRED] == partition.acquired <= self.group.window
+        assert offsets[State.ARCHIVING] == partition.archiving
+        assert offsets[State.DELAYED] == partition.delayed
 
     @invariant()
     def the_start_moves_on(self) -> None:
@@ -274,17 +294,19 @@ class SharePartitionMachine(RuleBasedStateMachine):
             self.end, partition.start
         )  # fmt: skip
         self.start_before = partition.start
-        assert partition.in_flight <= SETTINGS.window
+        if not self.group.delay_ms:  # when many delays end, it is exceeded
+            assert partition.in_flight <= self.group.window
         first = copy(partition)[:1]
-        assert not first or first[0].state in (State.AVAILABLE, State.ACQUIRED)
+        assert not first or first[0].state not in (State.ACKNOWLEDGED, State.ARCHIVED)
 
     def teardown(self) -> None:
         """K2: once the coordinator answers and one member works, nothing stays."""
         if self.write is not None:
             self.end_write(None, True)
         for _ in range(10 * (self.end + 10)):
-            self.now_ms += SETTINGS.lock_ms
-            self.partition.end_locks(self.now_ms, SETTINGS)
+            self.now_ms += self.group.lock_ms
+            self.partition.end_locks(self.now_ms, self.group)
+            self.copy_dead_letters(1_000, False)
             self.begin_write()
             if self.write is not None:
                 self.end_write(None, True)
@@ -294,7 +316,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                     batch = Acknowledgement(one.first, one.last, [1])
                     self.tokens += 1
                     assert acknowledge(
-                        self.partition, 1, [batch], SETTINGS, self.now_ms, self.tokens
+                        self.partition, 1, [batch], self.group, self.now_ms, self.tokens
                     ).code is None  # fmt: skip
             self.begin_write()
             if self.write is not None:
@@ -305,9 +327,18 @@ class SharePartitionMachine(RuleBasedStateMachine):
         raise AssertionError(f"records stay: {copy(self.partition)}")
 
 
-TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(
-    max_examples=int(os.environ.get("KBROKER_SHARE_EXAMPLES", "60")),
+class WaitingMachine(SharePartitionMachine):
+    """Released records wait, and those that are given up have copies."""
+
+    group = SETTINGS._replace(copies=True, delay_ms=15, delay_ms_max=50)
+
+
+EXAMPLES: Final = settings(
+    max_examples=int(os.environ.get("KBROKER_SHARE_EXAMPLES", "30")),
     stateful_step_count=60,
     deadline=None,
 )
+TestSharePartition = SharePartitionMachine.TestCase
+TestSharePartition.settings = EXAMPLES
+TestWaiting = WaitingMachine.TestCase
+TestWaiting.settings = EXAMPLES

@@ -11,8 +11,9 @@ from kbroker.coordinator.share.store import ShareStateStore
 from kbroker.engine.share.led import LedSharePartition
 from kbroker.errors import ErrorCode
 from kbroker.replica.share import acknowledging
-from kbroker.replica.share.partition import Settings, SharePartition, Write
+from kbroker.replica.share.partition import Settings, SharePartition
 from kbroker.replica.share.states import Do, State
+from kbroker.replica.share.writes import Write
 from tests.simulation.plant import Plant
 
 _acknowledge = LedSharePartition.acknowledge

@@ -122,3 +122,28 @@ def test_a_rejected_record_goes_to_the_dead_letter_topic(
     assert headers["__dlq.errors.message"] == b"Offset rejected by client."
     assert headers["kb-dead-letter-reason"] == b"rejected"
     assert copy.value == broker.records("orders")[first].value
+
+
+def test_a_released_record_waits(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*words: str) -> str:
+        assert main([*words, "-b", broker.bootstrap]) == 0, capsys.readouterr()
+        return capsys.readouterr().out
+
+    settings = ("kb.share.release.delay.ms=3600000", "kb.share.release.delay.max.ms=3600000")
+    run("config", "set", "-g", "w", "share.auto.offset.reset=earliest", *settings)
+    with ShareClient(broker.bootstrap, "w") as client:
+        topic_id = client.topic_id("orders")
+        initialize(client, topic_id)
+        client.produce("orders", 2)
+        given: list[Any] = []
+        for _ in range(100):
+            given = acquired(client.fetch(topic_id, wait_ms=200))
+            if given:
+                break
+        first = given[0][0]
+        assert codes(client.acknowledge(topic_id, (first, first, [RELEASE]))) == [0]
+        assert acquired(client.fetch(topic_id, wait_ms=0)) == []
+        out = run("share", "explain", "w", f"orders/0/{first}")
+    assert "  state       delayed, says its leader\n" in out
+    assert " in flight, 1 delayed\n" in out
+    assert "it waits, by kb.share.release.delay.ms: a member may have it in 59m" in out

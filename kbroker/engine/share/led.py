@@ -42,11 +42,10 @@ from kbroker.replica.share.partition import (
     Counts,
     Settings,
     SharePartition,
-    StoredBatch,
-    Write,
 )
 from kbroker.replica.share.spared import Spared
 from kbroker.replica.share.states import State
+from kbroker.replica.share.writes import StoredBatch, Write
 
 if TYPE_CHECKING:
     from kbroker.coordinator.share.seams import Outcome, ReadState
@@ -116,7 +115,10 @@ class LedSharePartition:
         own = self._parts.settings(self.key.group_id)
         # Records of the dead-letter topic itself would come back into it for ever.
         copies = self._dead_letters is not None and own.dead_letters not in ("", self.log.name[0])
-        return Settings(own.lock_ms, own.deliveries, own.window, own.renews, own.short_ms, copies)
+        return Settings(
+            own.lock_ms, own.deliveries, own.window, own.renews, own.short_ms, copies, own.delay_ms,
+            own.delay_ms_max,
+        )  # fmt: skip
 
     def given_up(self, record: Described) -> str:
         """Of a record whose copy is to be written: why, and where that goes."""
@@ -537,7 +539,7 @@ class LedSharePartition:
         with self.lock:
             if self.phase is not Phase.ACTIVE:
                 return
-            written = self.machine.written(code)
+            written = self.machine.written(code, self.settings(), self._now_ms())
             fails = code is not ErrorCode.NONE
             begins_to_wait = fails and not self._backs_off
             self._backs_off = fails

@@ -59,6 +59,7 @@ class ShareRecord(Record):
     lock_left_ms: int = int64()
     # Of ARCHIVING: why it was given up, and where its copy goes, in words.
     given_up: str = string(tag=OWN_TAGS_SINCE, default="")
+    delayed: int = int32(tag=OWN_TAGS_SINCE + 1, default=0)
 
 
 class PartitionResponse(Record):

@@ -77,8 +77,7 @@ def acquire(
     first, horizon = _skip(partition, read_from, found, aborted), found[-1].last_offset
     if first > horizon:
         return []
-    room = partition.start + settings.window - 1
-    partition.extend(min(horizon, max(room, partition.end)))
+    partition.extend(min(horizon, partition.end + max(0, partition.room(settings))))
     _archive(partition, Event.NOT_THERE, first, found[0].base_offset - 1, settings)
     for batch in aborted:
         _archive(
@@ -144,13 +143,16 @@ def _hand_out(
         place = _next_available(partition, first, horizon)
         if place is None:
             break
+        free = settings.window - partition.acquired
+        if free <= 0:  # many delays have ended
+            break
         begin, last = max(first, ranges.first[place]), min(ranges.last[place], horizon)
         if ranges.length[place]:
             ends = min(ranges.origin[place] + ranges.length[place] - 1, horizon)
             piece = _piece(partition, begin, ends, settings)
             if piece is not None and given:
                 break
-            most = left if wanted.exactly else ends - begin + 1
+            most = min(free, left if wanted.exactly else ends - begin + 1)
             most = most if piece is None else min(most, piece)
             again = _again(partition, owner, begin, ends, most, settings, now_ms)
             given += again
@@ -166,8 +168,9 @@ def _hand_out(
         if last < begin:
             first = begin
             continue
-        if wanted.exactly and last - begin >= left:
-            last = begin + left - 1
+        most = min(free, left) if wanted.exactly else free
+        if last - begin >= most:
+            last = begin + most - 1
             _keep_whole(partition, found, begin, last)
         given.append(_lock(partition, owner, begin, last, settings, now_ms))
         left -= last - begin + 1
@@ -268,13 +271,9 @@ def _lock(
     ranges = partition.ranges
     was_fresh = ranges.length[ranges.find(begin)] == 0
     (place,) = ranges.span(begin, last)
-    ranges.state[place] = State.ACQUIRED
-    ranges.count[place] += 1
-    ranges.owner[place] = owner
-    ranges.acquired_ms[place] = now_ms
     if was_fresh:
         ranges.origin[place] = begin
         ranges.length[place] = min(last - begin + 1, 2**31 - 1)
-    partition.lock(place, now_ms + settings.lock_ms)
+    partition.give(place, owner, settings, now_ms)
     partition.count(Event.ACQUIRE, begin, last)
     return Acquired(begin, last, ranges.count[place])

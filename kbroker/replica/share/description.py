@@ -30,17 +30,26 @@ class Described(NamedTuple):
     delivery_count: int = 0
     next_state: int = NONE  # which is being written
     owner: int = NO_OWNER  # the number of a session
-    deadline_ms: int = 0  # of the owner's lock, on the monotonic clock
+    # On the monotonic clock: of the owner's lock; of a delayed record, when a member may have it.
+    deadline_ms: int = 0
     cause: Event | None = None  # why it was given up, where a copy is to be written
+    delayed: int = 0  # offsets of the window that are not in flight, since they wait
 
 
 def describe(partition: SharePartition, offset: int) -> Described:
     if offset < partition.start:
-        return Described(partition.start, partition.end, BEFORE_WINDOW, offset, offset)
+        return _outside(partition, BEFORE_WINDOW, offset)
     if offset > partition.end:
-        return Described(partition.start, partition.end, AFTER_WINDOW, offset, offset)
+        return _outside(partition, AFTER_WINDOW, offset)
     each = partition.ranges.at(partition.ranges.find(offset))
     return Described(
         partition.start, partition.end, each.state, each.first, each.last, each.deliveries,
         each.target, each.owner, each.deadline_ms, CAUSES[each.cause],
+        partition.delayed,
     )  # fmt: skip
+
+
+def _outside(partition: SharePartition, state: int, offset: int) -> Described:
+    return Described(
+        partition.start, partition.end, state, offset, offset, delayed=partition.delayed
+    )

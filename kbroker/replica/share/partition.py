@@ -27,11 +27,12 @@ owner has a lock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, Self
 
 from kbroker.errors import ErrorCode, InvariantError
+from kbroker.limits import SHARE_DELAYED_MAX
 from kbroker.replica.share.ranges import (
     NO_OWNER,
     NONE,
@@ -52,7 +53,10 @@ from kbroker.replica.share.states import (
     State,
     resolved,
 )
+from kbroker.replica.share.writes import StoredBatch, Write, add, merged
 
+# Far beyond the longest delay.
+_DOUBLINGS_MAX: Final = 30
 # Entries of ended locks that may wait for their time, beside one for each range.
 _LOCKS_SLACK: Final = 64
 _TERMINAL: Final = frozenset(int(state) for state in TERMINAL)
@@ -69,24 +73,13 @@ class Settings(NamedTuple):
     # The end of a session so soon after a record was acquired does not count; 0: each one counts.
     short_ms: int = 0
     copies: bool = False  # it has a dead-letter topic
+    # Before a record is delivered again that was released, or whose lock has ended: so long after
+    # its first delivery, twice as long after each further one, up to the second value; 0: at once.
+    delay_ms: int = 0  # kb.share.release.delay.ms
+    delay_ms_max: int = 0  # kb.share.release.delay.max.ms
 
-
-class StoredBatch(NamedTuple):
-    """Offsets as the share coordinator keeps them; both ends included."""
-
-    first_offset: int
-    last_offset: int
-    state: int  # AVAILABLE, ACKNOWLEDGED, ARCHIVING or ARCHIVED
-    delivery_count: int
-
-
-class Write(NamedTuple):
-    """What the share coordinator is to keep from now on."""
-
-    start_offset: int
-    batches: tuple[StoredBatch, ...]
-    # Offsets from the start to the end that are acknowledged or archived with this write.
-    complete: int
+    def delay_after(self, deliveries: int) -> int:
+        return min(self.delay_ms << min(max(deliveries, 1) - 1, _DOUBLINGS_MAX), self.delay_ms_max)
 
 
 class ToCopy(NamedTuple):
@@ -117,9 +110,9 @@ class SharePartition:
     """See the module."""
 
     __slots__ = (
-        "archived", "archiving", "changed", "counted", "end", "first_archived", "kept_start",
-        "locks", "prepared", "ranges", "spared", "start", "terminal", "waiting", "writing",
-        "writing_start",
+        "acquired", "archived", "archiving", "changed", "counted", "delayed", "end",
+        "first_archived", "kept_start", "locks", "prepared", "ranges", "spared", "start",
+        "terminal", "waiting", "writing", "writing_start",
     )  # fmt: skip
 
     def __init__(self, start: int) -> None:
@@ -132,8 +125,10 @@ class SharePartition:
         self.spared = Spared()
         self.terminal = 0  # offsets of the window that are acknowledged or archived
         self.archiving = 0  # and those of which a copy is to be written before they are archived
-        # A heap of (deadline, first, last): offsets that were acquired until then. Some are with
-        # no member by now.
+        self.acquired = 0  # those that members have
+        self.delayed = 0  # those that wait for their time: the window is longer by these
+        # A heap of (deadline, first, last): offsets that were acquired, or are delayed, until then.
+        # Some are neither by now.
         self.locks: list[tuple[int, int, int]] = []
         self.changed: list[tuple[int, int]] = []  # offsets with something for the next write
         self.writing: list[tuple[int, int]] | None = None  # those of the write under way
@@ -224,8 +219,10 @@ class SharePartition:
 
     def cell(self, place: int, event: Event) -> Cell:
         """What the event does to the range at this place."""
-        is_prepared = self.ranges.target[place] != NONE
-        return TABLE[event][State.PREPARED if is_prepared else State(self.ranges.state[place])]
+        if self.ranges.target[place] != NONE:
+            return TABLE[event][State.PREPARED]
+        state = State(self.ranges.state[place])
+        return TABLE[event][State.AVAILABLE if state is State.DELAYED else state]
 
     def follow(self, place: int, event: Event, settings: Settings) -> None:
         """An event that ends the range's state, or prepares its end."""
@@ -255,8 +252,7 @@ class SharePartition:
     def _put(self, place: int, state: State) -> None:
         ranges = self.ranges
         count = ranges.last[place] - ranges.first[place] + 1
-        if ranges.state[place] == State.ARCHIVING:
-            self.archiving -= count
+        self._no_more(place, count)
         if state is State.ARCHIVING:
             self.archiving += count
         else:
@@ -269,8 +265,37 @@ class SharePartition:
         if state in TERMINAL:
             self.terminal += count
 
+    def _no_more(self, place: int, count: int) -> None:
+        """So many offsets of the range are not in its state any more."""
+        state = self.ranges.state[place]
+        if state == State.ACQUIRED:
+            self.acquired -= count
+        elif state == State.DELAYED:
+            self.delayed -= count
+        elif state == State.ARCHIVING:
+            self.archiving -= count
+
+    def give(self, place: int, owner: int, settings: Settings, now_ms: int) -> None:
+        """The range, which is available, is with this owner until its lock ends."""
+        ranges = self.ranges
+        ranges.state[place] = State.ACQUIRED
+        ranges.count[place] += 1
+        ranges.owner[place] = owner
+        ranges.acquired_ms[place] = now_ms
+        self.acquired += ranges.last[place] - ranges.first[place] + 1
+        self.lock(place, now_ms + settings.lock_ms)
+
+    def _delay(self, place: int, settings: Settings, now_ms: int) -> None:
+        """A record that was released, or whose lock has ended, may have to wait."""
+        ranges = self.ranges
+        delay_ms = settings.delay_after(ranges.count[place]) if settings.delay_ms else 0
+        if delay_ms and ranges.state[place] == State.AVAILABLE:
+            ranges.state[place] = State.DELAYED
+            self.delayed += ranges.last[place] - ranges.first[place] + 1
+            self.lock(place, now_ms + delay_ms)
+
     def lock(self, place: int, until_ms: int) -> None:
-        """The range's owner has it until then."""
+        """The range's owner has it until then; a delayed one waits so long."""
         ranges = self.ranges
         ranges.deadline_ms[place] = until_ms
         heappush(self.locks, (until_ms, ranges.first[place], ranges.last[place]))
@@ -278,7 +303,7 @@ class SharePartition:
             self.locks = [
                 (ranges.deadline_ms[at], ranges.first[at], ranges.last[at])
                 for at in range(len(ranges))
-                if ranges.state[at] == State.ACQUIRED
+                if ranges.state[at] in (State.ACQUIRED, State.DELAYED)
             ]
             heapify(self.locks)
 
@@ -297,21 +322,24 @@ class SharePartition:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `end_locks` may have something to do; None: there are no locks."""
+        """When `end_locks` may have something to do; None: there are no locks, and no delays."""
         return self.locks[0][0] if self.locks else None
 
     def end_locks(self, now_ms: int, settings: Settings) -> bool:
-        """The locks that have run out; True if a record is available, or done with, by that."""
-        ended = False
+        """The locks and delays that are over; True if a record is available, or done with, by
+        that."""
+        ended, ranges = False, self.ranges
         while self.locks and self.locks[0][0] <= now_ms:
             _, first, last = heappop(self.locks)
-            for place in self.ranges.overlapping(first, last):
-                if (
-                    self.ranges.state[place] == State.ACQUIRED
-                    and self.ranges.deadline_ms[place] <= now_ms
-                    and self.ranges.target[place] == NONE
-                ):
+            for place in ranges.overlapping(first, last):
+                if ranges.deadline_ms[place] > now_ms or ranges.target[place] != NONE:
+                    continue
+                if ranges.state[place] == State.ACQUIRED:
                     self.follow(place, Event.LOCK_ENDS, settings)
+                    self._delay(place, settings, now_ms)
+                    ended = True
+                elif ranges.state[place] == State.DELAYED:
+                    self._put(place, State.AVAILABLE)
                     ended = True
             self.ranges.join(first, last)
         if ended:
@@ -378,10 +406,10 @@ class SharePartition:
         for place in ranges.overlapping(self.start, offset - 1):
             count = min(ranges.last[place], offset - 1) - ranges.first[place] + 1
             last = ranges.first[place] + count - 1
+            self._no_more(place, count)
             if ranges.state[place] in _TERMINAL:
                 self.terminal -= count
             elif ranges.state[place] == State.ARCHIVING:  # counted when it was given up
-                self.archiving -= count
                 self.count(Event.LOG_STARTS_LATER, ranges.first[place], last)
             else:
                 self._count_archived(Event.LOG_STARTS_LATER, ranges.first[place], last)
@@ -421,15 +449,26 @@ class SharePartition:
         """From where a fetch is to read: the first record that is available, or the one after the
         window if that has room. None: there is none until something changes."""
         ranges = self.ranges
+        if self.acquired >= settings.window:
+            return None
         try:
             return ranges.first[ranges.state.index(State.AVAILABLE)]
         except ValueError:
-            return self.end + 1 if self.in_flight < settings.window else None
+            return self.end + 1 if self.room(settings) > 0 else None
 
     @property
     def in_flight(self) -> int:
-        """Offsets in the window."""
-        return self.end - self.start + 1
+        """Offsets in the window, without those that are delayed."""
+        return self.end - self.start + 1 - self.delayed
+
+    @property
+    def is_full_of_delayed(self) -> bool:
+        """Whether as many records are delayed as may be: no new one is delivered."""
+        return self.delayed >= SHARE_DELAYED_MAX
+
+    def room(self, settings: Settings) -> int:
+        """So many new offsets may be delivered."""
+        return 0 if self.is_full_of_delayed else settings.window - self.in_flight
 
     # --- Counts -----------------------------------------------------------------------------------
 
@@ -461,7 +500,7 @@ class SharePartition:
             return None
         ranges, complete = self.ranges, self.terminal
         batches: list[StoredBatch] = []
-        self.writing, self.changed = _merged(self.changed), []
+        self.writing, self.changed = merged(self.changed), []
         self.waiting, self.prepared = self.prepared, []
         for first, last in self.writing:
             for place in ranges.overlapping(first, last):
@@ -476,16 +515,18 @@ class SharePartition:
                     state = ranges.state[place]
                     if state == State.ACQUIRED:  # what was to be written is older
                         state, count = int(State.AVAILABLE), count - 1
+                    elif state == State.DELAYED:
+                        state = int(State.AVAILABLE)
                 else:
                     continue
-                _add(batches, StoredBatch(ranges.first[place], ranges.last[place], state, count))
+                add(batches, StoredBatch(ranges.first[place], ranges.last[place], state, count))
         if not batches and not self.waiting and self.start == self.kept_start:
             self.writing = None
             return None
         self.writing_start = self.start
         return Write(self.start, tuple(batches), complete)
 
-    def written(self, code: ErrorCode) -> Written:
+    def written(self, code: ErrorCode, settings: Settings, now_ms: int) -> Written:
         """The write that was taken last is over. The tokens are those of the acknowledgements in
         it."""
         if self.writing is None:
@@ -501,6 +542,7 @@ class SharePartition:
                 if flags & WRITING:
                     ranges.flags[place] = flags & ~(WRITING | UNWRITTEN * succeeded)
                     self._settle(place, Event.WRITTEN if succeeded else Event.WRITE_FAILED)
+                    self._delay(place, settings, now_ms)
                 elif flags & STORING:
                     ranges.flags[place] = flags & ~STORING
                     if not succeeded:
@@ -527,24 +569,3 @@ class SharePartition:
         tokens = [*self.waiting, *self.prepared]
         self.waiting, self.prepared = [], []
         return tokens
-
-
-def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, without overlaps."""
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(spans):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = merged[-1][0], max(merged[-1][1], last)
-        else:
-            merged.append((first, last))
-    return merged
-
-
-def _add(batches: list[StoredBatch], batch: StoredBatch) -> None:
-    """To the last one, where it goes on with the same state and count."""
-    if batches:
-        before = batches[-1]
-        if before.last_offset + 1 == batch.first_offset and before[2:] == batch[2:]:
-            batches[-1] = before._replace(last_offset=batch.last_offset)
-            return
-    batches.append(batch)

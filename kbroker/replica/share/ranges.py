@@ -6,13 +6,13 @@ window in which each record is a range of its own costs no object for a record. 
 needs no object of Python: it is to become C, with the same functions.
 
     first, last     both ends included
-    state           State: AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING or ARCHIVED
+    state           State: AVAILABLE, DELAYED, ACQUIRED, ACKNOWLEDGED, ARCHIVING or ARCHIVED
     target          the state that is being written for it; NONE: it is not PREPARED
     flags           UNWRITTEN: what is kept of it is older; WRITING, STORING: it is in the write
                     that is under way, by its target or by its state
     count           how often it was delivered
     owner           the number of the session that has it; 0: none has
-    deadline_ms     of its lock, on the monotonic clock
+    deadline_ms     of its lock, on the monotonic clock; of DELAYED: when it is available
     acquired_ms     when its owner has acquired it, on the same clock
     origin, length  the batch of which it is a part, as it was first delivered; length 0: it was
                     never delivered, and may be of several batches of the log

@@ -13,6 +13,9 @@ for one that was delivered as often as `share.delivery.count.limit` allows. GIVE
 ARCHIVING where the group has a dead-letter topic (KIP-1191): no member gets the record again, and a
 copy of it is being written to that topic. It is ARCHIVED when that is done, or has failed for good.
 
+DELAYED is AVAILABLE for a record that no member gets before its time (kb.share.release.delay.ms):
+in the share state, and for every event, it is AVAILABLE.
+
 Three kinds of cell are no moves: REFUSE answers INVALID_RECORD_STATE, NOTHING is an event that came
 too late or does not concern the record, NEVER cannot happen and raises.
 """
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 class State(IntEnum):
     """The number is the one of the share state's records; below 0 it is in no record."""
 
+    DELAYED = -4
     GIVEN_UP = -3
     LIMITED = -2
     PREPARED = -1

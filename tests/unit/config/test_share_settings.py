@@ -116,6 +116,11 @@ def test_a_name_that_is_no_dead_letter_topic(text: str) -> None:
     assert share_group_settings(config(), own) == DEFAULTS
 
 
+def test_a_delay_after_a_release() -> None:
+    own = {"kb.share.release.delay.ms": "100", "kb.share.release.delay.max.ms": "900"}
+    assert share_group_settings(config(), own) == DEFAULTS._replace(delay_ms=100, delay_ms_max=900)
+
+
 def test_whole_copies_are_wished_for() -> None:
     own = {"errors.deadletterqueue.copy.record.enable": "true"}
     assert share_group_settings(config(), own) == DEFAULTS._replace(copies_records=True)

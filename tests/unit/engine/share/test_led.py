@@ -215,6 +215,23 @@ class TestWaits:
         assert world.woken == before + 1
         assert fetch(led, 2) == [(0, 9)]
 
+    def test_the_end_of_a_delay_wakes(self) -> None:
+        world = World()
+        world.settings = SETTINGS._replace(delay_ms=100)
+        world.log.append(10)
+        led = world.ready()
+        fetch(led)
+        codes: list[ErrorCode] = []
+        say(led, 0, 9, codes, 2)
+        world.persister.answer_write()
+        assert codes == [ErrorCode.NONE]
+        before = world.woken
+        world.pass_ms(99)
+        assert (world.woken, fetch(led, 2)) == (before, [])
+        world.pass_ms(1)
+        assert world.woken == before + 1
+        assert fetch(led, 2) == [(0, 9)]
+
     def test_one_read_at_a_time(self) -> None:
         world = World()
         world.log.append(10)

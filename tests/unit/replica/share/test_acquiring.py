@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kbroker.replica.share.acquiring import LogBatch
-from kbroker.replica.share.partition import SharePartition, StoredBatch
+from kbroker.replica.share.partition import SharePartition
 from kbroker.replica.share.states import Event, State
+from kbroker.replica.share.writes import StoredBatch
 from tests.unit.replica.share.world import (
     ACCEPT,
     ONE,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.replica.share.partition import SharePartition, StoredBatch, ToCopy, Write
+from kbroker.replica.share.partition import SharePartition, ToCopy
 from kbroker.replica.share.states import Event, State
+from kbroker.replica.share.writes import StoredBatch, Write
 from tests.unit.replica.share.world import (
     ACCEPT,
     GAP,
@@ -126,7 +127,7 @@ def test_a_copy_may_be_written_before_its_state_is(code: ErrorCode) -> None:
     world.pass_ms(COPIES.lock_ms)
     assert world.partition.take_write() == Write(0, (StoredBatch(0, 2, ARCHIVING, 1),), 0)
     world.partition.copied(1, 1, world.settings)
-    world.partition.written(code)
+    world.partition.written(code, world.settings, world.now_ms)
     kept = world.partition.take_write()
     assert kept is not None
     assert StoredBatch(1, 1, ARCHIVED, 1) in kept.batches

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kbroker.errors import ErrorCode, InvariantError
-from kbroker.replica.share.partition import SharePartition, StoredBatch, Write
+from kbroker.replica.share.partition import SharePartition
 from kbroker.replica.share.spared import Spared
 from kbroker.replica.share.states import Event, State
+from kbroker.replica.share.writes import StoredBatch, Write
 from tests.unit.replica.share.world import (
     ACCEPT,
     ONE,
@@ -41,7 +42,7 @@ def test_a_write_has_the_start_before_it_and_the_count_after_it() -> None:
         0, (StoredBatch(0, 3, ACKNOWLEDGED, 1), StoredBatch(6, 6, ARCHIVED, 1)), 5
     )
     assert world.partition.start == 0
-    assert world.partition.written(ErrorCode.NONE).tokens == [1, 2]
+    assert world.partition.written(ErrorCode.NONE, world.settings, world.now_ms).tokens == [1, 2]
     assert world.partition.start == 4
     world.say(9, 9, ACCEPT)
     assert world.write() == Write(4, (StoredBatch(9, 9, ACKNOWLEDGED, 1),), 2)
@@ -58,10 +59,10 @@ def test_one_write_at_a_time() -> None:
     world.say(2, 2, ACCEPT)
     assert world.partition.is_awaited
     assert world.partition.take_write() is None
-    assert world.partition.written(ErrorCode.NONE).tokens == [1, 2]
+    assert world.partition.written(ErrorCode.NONE, world.settings, world.now_ms).tokens == [1, 2]
     second = world.partition.take_write()
     assert second == Write(2, (StoredBatch(2, 2, ACKNOWLEDGED, 1),), 1)
-    assert world.partition.written(FAILED) == ([3], FAILED)
+    assert world.partition.written(FAILED, world.settings, world.now_ms) == ([3], FAILED)
 
 
 def test_a_failed_write_leaves_the_records_with_their_member() -> None:
@@ -83,7 +84,7 @@ def test_a_failed_write_of_records_whose_lock_ran_out_meanwhile() -> None:
     world.partition.take_write()
     world.pass_ms(SETTINGS.lock_ms)
     assert [world.state(0), world.state(5)] == ["prepared 1", "available 1"]
-    world.partition.written(FAILED)
+    world.partition.written(FAILED, world.settings, world.now_ms)
     deadline_ms = world.partition.next_deadline_ms
     assert deadline_ms is not None
     assert deadline_ms <= world.now_ms
@@ -287,7 +288,7 @@ def test_the_log_starts_within_a_write_under_way() -> None:
     world.say(0, 9, ACCEPT)
     world.partition.take_write()
     world.partition.log_starts_at(5)
-    assert world.partition.written(ErrorCode.NONE).tokens == [1]
+    assert world.partition.written(ErrorCode.NONE, world.settings, world.now_ms).tokens == [1]
     assert (world.partition.start, world.partition.end) == (10, 9)
 
 

@@ -119,7 +119,8 @@ def happens(world: World, event: str) -> ErrorCode | None:
         partition.log_starts_at(2)
     elif partition.writing is not None:
         failed = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        partition.written(failed if event == "write failed" else ErrorCode.NONE)
+        code = failed if event == "write failed" else ErrorCode.NONE
+        partition.written(code, SETTINGS, world.now_ms)
     return None
 
 
@@ -160,7 +161,7 @@ def test_a_write_that_is_not_under_way_cannot_end(event: Event, column: str) -> 
     with pytest.raises(InvariantError):
         world.partition.follow(1, event, SETTINGS)
     with pytest.raises(InvariantError):
-        world.partition.written(ErrorCode.NONE)
+        world.partition.written(ErrorCode.NONE, SETTINGS, world.now_ms)
 
 
 @pytest.mark.parametrize("copies", [False, True])

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from kbroker.errors import ErrorCode
 from kbroker.replica.share.acknowledging import Acknowledgement, Outcome, acknowledge
 from kbroker.replica.share.acquiring import Acquired, LogBatch, Wanted, acquire
-from kbroker.replica.share.partition import Settings, SharePartition, Write
+from kbroker.replica.share.partition import Settings, SharePartition
 from kbroker.replica.share.ranges import Range
 from kbroker.replica.share.states import State
+from kbroker.replica.share.writes import Write
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 SETTINGS = Settings(lock_ms=30_000, deliveries=5, window=2_000)
@@ -80,7 +81,7 @@ class World:
         """The next write, which ends with this code."""
         write = self.partition.take_write()
         if write is not None:
-            self.partition.written(code)
+            self.partition.written(code, self.settings, self.now_ms)
         return write
 
     def done(self, first: int, last: int, kind: int = ACCEPT, *, owner: int = ONE) -> None:
