@@ -130,7 +130,7 @@ def _facts(
 
 def _of_leader(found: ShareRecord) -> dict[str, Any]:
     is_held = found.state == _ACQUIRED
-    in_flight = found.end_offset - found.start_offset + 1 - found.delayed
+    in_flight = found.end_offset - found.start_offset + 1 - found.uncounted
     return {
         "known_by": "its leader",
         "state": _STATES.get(found.state, str(found.state)),

@@ -411,7 +411,8 @@ _SHARE_GROUPS: Final = (
            "Offsets that wait before they are delivered again: kb.share.release.delay.ms. They are"
            " not in flight.", "records"),
     _plain("gauge", "share_full_of_delayed", "kbroker_share_partitions_full_of_delayed",
-           "Share-partitions that deliver no new records, since 40,000 of theirs wait.",
+           "Share-partitions that deliver no new records, since 40,000 of theirs wait, or their"
+           " windows have as many parts.",
            "share-partitions"),
     _gauge("share_in_flight_ranges", "kafka_server_SharePartitionMetrics_InFlightBatchCount",
            "Parts of them that have a state of their own.", "ranges", _SHARE_PARTITION,

@@ -59,7 +59,9 @@ class ShareRecord(Record):
     lock_left_ms: int = int64()
     # Of ARCHIVING: why it was given up, and where its copy goes, in words.
     given_up: str = string(tag=OWN_TAGS_SINCE, default="")
+    # Offsets of the window that wait for their time, and those that do not count in it.
     delayed: int = int32(tag=OWN_TAGS_SINCE + 1, default=0)
+    uncounted: int = int64(tag=OWN_TAGS_SINCE + 2, default=0)
 
 
 class PartitionResponse(Record):

@@ -33,7 +33,8 @@ class Described(NamedTuple):
     # On the monotonic clock: of the owner's lock; of a delayed record, when a member may have it.
     deadline_ms: int = 0
     cause: Event | None = None  # why it was given up, where a copy is to be written
-    delayed: int = 0  # offsets of the window that are not in flight, since they wait
+    delayed: int = 0  # offsets of the window that wait for their time
+    done: int = 0  # and those that are done with
 
 
 def describe(partition: SharePartition, offset: int) -> Described:
@@ -45,11 +46,12 @@ def describe(partition: SharePartition, offset: int) -> Described:
     return Described(
         partition.start, partition.end, each.state, each.first, each.last, each.deliveries,
         each.target, each.owner, each.deadline_ms, CAUSES[each.cause],
-        partition.delayed,
+        partition.delayed, partition.terminal,
     )  # fmt: skip
 
 
 def _outside(partition: SharePartition, state: int, offset: int) -> Described:
     return Described(
-        partition.start, partition.end, state, offset, offset, delayed=partition.delayed
-    )
+        partition.start, partition.end, state, offset, offset, delayed=partition.delayed,
+        done=partition.terminal,
+    )  # fmt: skip

@@ -32,7 +32,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, Self
 
 from kbroker.errors import ErrorCode, InvariantError
-from kbroker.limits import SHARE_DELAYED_MAX
+from kbroker.limits import SHARE_DELAYED_MAX, SHARE_RANGES_MAX
 from kbroker.replica.share.ranges import (
     NO_OWNER,
     NONE,
@@ -463,12 +463,16 @@ class SharePartition:
 
     @property
     def is_full_of_delayed(self) -> bool:
-        """Whether as many records are delayed as may be: no new one is delivered."""
-        return self.delayed >= SHARE_DELAYED_MAX
+        """Whether as many records are delayed as may be, or lie in so many parts of the window with
+        those that are done with: no new one is delivered."""
+        return self.delayed >= SHARE_DELAYED_MAX or len(self.ranges) >= SHARE_RANGES_MAX
 
     def room(self, settings: Settings) -> int:
-        """So many new offsets may be delivered."""
-        return 0 if self.is_full_of_delayed else settings.window - self.in_flight
+        """So many new offsets may be delivered. Where records may wait for long, those after them
+        that are done with take no place either: else one that waits would hold the others up."""
+        if self.is_full_of_delayed:
+            return 0
+        return settings.window - self.in_flight + (self.terminal if settings.delay_ms else 0)
 
     # --- Counts -----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from kbroker.replica.share.description import AFTER_WINDOW, describe
 from kbroker.replica.share.partition import SharePartition
 from kbroker.replica.share.states import State
 from kbroker.replica.share.writes import StoredBatch, Write
-from tests.unit.replica.share.world import OTHER, RELEASE, SETTINGS, World, batches
+from tests.unit.replica.share.world import ACCEPT, OTHER, RELEASE, SETTINGS, World, batches
 
 DELAYS = SETTINGS._replace(delay_ms=100, delay_ms_max=350)
 
@@ -81,6 +81,38 @@ def test_delayed_records_do_not_fill_the_window() -> None:
     assert describe(world.partition, 0).delayed == 4
     assert describe(world.partition, 9)[:3] == (0, 7, AFTER_WINDOW)
     assert describe(world.partition, 9).delayed == 4
+
+
+def test_records_after_a_delayed_one_do_not_fill_the_window() -> None:
+    """It keeps the start, so those that are done with stay in the window."""
+    world = world_of(*[2] * 20, window=4, delay_ms_max=100_000, delay_ms=100_000)
+    world.fetch(records=2, size=2)
+    world.done(0, 0, RELEASE)
+    world.done(1, 1)
+    for first in range(2, 40, 2):
+        assert world.fetch(records=2, size=2) == [Acquired(first, first + 1, 1)]
+        world.done(first, first + 1)
+    assert (world.partition.start, world.partition.end) == (0, 39)
+    assert len(world.partition.ranges) == 2
+    world.pass_ms(100_000)
+    assert world.fetch() == [Acquired(0, 0, 2)]
+    world.done(0, 0)
+    assert world.partition.start == 40
+
+
+def test_the_parts_of_the_window_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.replica.share.partition.SHARE_RANGES_MAX", 6)
+    world = world_of(*[1] * 20, window=4)
+    for offset in range(6):
+        assert world.fetch(records=1, size=1) == [Acquired(offset, offset, 1)]
+        world.done(offset, offset, ACCEPT if offset % 2 else RELEASE)
+    assert world.fetch() == []
+    assert world.partition.is_full_of_delayed
+    world.pass_ms(100)
+    world.fetch(records=1, exactly=True)
+    world.done(0, 0)
+    assert world.partition.start == 2
+    assert not world.partition.is_full_of_delayed
 
 
 def test_members_have_no_more_than_the_window_when_many_delays_end() -> None:
