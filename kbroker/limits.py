@@ -164,7 +164,7 @@ SHARE_FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
 # Spans of records that were spared the end of a short session, of share-partitions that have ended:
 # 150 bytes each. Beyond that those of the ones that ended first are forgotten.
 SHARE_SPARED_SPANS_MAX: Final = 50_000
-# Records of a share-partition that wait before they are delivered again, and parts of its window
+# Records of a share-partition that wait for a delay or for their time, and parts of its window
 # with a state of their own; what waits does not count in the window, which has 10,000 records at
 # most. So a snapshot of its state, with 20 bytes for each part, fits into a batch of a megabyte. At
 # the bounds no new records are delivered.

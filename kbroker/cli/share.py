@@ -184,7 +184,8 @@ def _verdict(facts: dict[str, Any], life: Life, offset: int) -> str:
         return f"with {facts['member']}, which has to acknowledge it within {left}"
     if facts["delay_left_ms"] is not None:
         left = shown_span(facts["delay_left_ms"])
-        return f"it waits, by kb.share.release.delay.ms: a member may have it in {left}"
+        why = "kb.share.release.delay.ms" if facts["delivery_count"] else "its header kb-deliver-at"
+        return f"it waits, by {why}: a member may have it in {left}"
     if facts["state"] == _STATES[_AFTER]:
         return _why_not_yet(window)
     if facts["state"] == _STATES[_ARCHIVING]:

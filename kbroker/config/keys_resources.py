@@ -78,6 +78,9 @@ _OWN: Final = (
         "The topic that gets a copy of each record that a share group has given up, since it was"
         " rejected, or delivered as often as is allowed; empty: none.", check=_check_topic,
         check_words=_TOPIC_WORDS, kafka="-"),
+    Key("kb.share.record.times.enable", BOOLEAN, False,
+        "Whether a share group heeds the headers kb-deliver-at and kb-expires-at of records: times"
+        " before which, and from which on, no member gets the record.", kafka="-"),
     Key("kb.share.release.delay.max.ms", INT, 300_000,
         "The longest time that a record waits by kb.share.release.delay.ms.", low=1,
         high=3_600_000, kafka="-"),

@@ -75,6 +75,7 @@ class ShareGroupSettings(NamedTuple):
     # Before a record is delivered again; the second is for many deliveries.
     delay_ms: int = 0
     delay_ms_max: int = 300_000
+    heeds_times: bool = False  # kb-deliver-at and kb-expires-at in headers of records
 
 
 def share_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ShareGroupSettings:
@@ -93,6 +94,7 @@ def share_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ShareG
         _own(own, DEAD_LETTER_RECORDS),
         _own(own, "kb.share.release.delay.ms"),
         _own(own, "kb.share.release.delay.max.ms"),
+        _own(own, "kb.share.record.times.enable"),
     )
 
 

@@ -150,7 +150,7 @@ def _add_share_record(
             lock_left_ms=left_ms,
             given_up=led.given_up(record),
             delayed=record.delayed,
-            uncounted=record.delayed + (record.done if settings.delay_ms else 0),
+            uncounted=record.delayed + (record.done if settings.waits else 0),
         )
     ]
 

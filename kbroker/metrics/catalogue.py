@@ -408,7 +408,7 @@ _SHARE_GROUPS: Final = (
     _gauge("share_in_flight", "kafka_server_SharePartitionMetrics_InFlightMessageCount",
            "The same, by share-partition.", "records", _SHARE_PARTITION, _FIRST_SHARES),
     _plain("gauge", "share_delayed", "kbroker_share_records_delayed",
-           "Offsets that wait before they are delivered again: kb.share.release.delay.ms. They are"
+           "Offsets that wait for their time: kb.share.release.delay.ms, kb-deliver-at. They are"
            " not in flight.", "records"),
     _plain("gauge", "share_full_of_delayed", "kbroker_share_partitions_full_of_delayed",
            "Share-partitions that deliver no new records, since 40,000 of theirs wait, or their"

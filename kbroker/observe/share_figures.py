@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SHARE_SERIES_MAX: Final = 20_000
 # Labels of the counts, as `engine/share/figures.py` has them: they are there from the start.
 REASONS: Final = (
-    "lock ended", "session ended", "released", "rejected", "gap", "not readable", "limit lowered",
-    "deleted",
+    "lock ended", "session ended", "released", "rejected", "gap", "not readable", "expired",
+    "limit lowered", "deleted",
 )  # fmt: skip
 TYPES: Final = ("Accept", "Release", "Reject", "Renew", "Gap")
 OUTCOMES: Final = ("copied", "copied in part", "not written", "deleted before")

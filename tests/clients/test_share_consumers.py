@@ -7,6 +7,7 @@ others: what is not delivered before it is not available.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -166,6 +167,27 @@ def test_records_that_are_given_up_go_to_the_dead_letter_topic(
     assert [each["__dlq.errors.offset"] for each in headers] == [b"0", b"1"]
     assert [each["__dlq.errors.delivery.count"] for each in headers] == [b"1", b"2"]
     assert [each["kb-dead-letter-reason"] for each in headers] == [b"rejected", b"released"]
+    member.close()
+    share.assert_nothing_is_left()
+
+
+def test_records_have_times(share: Share, broker: ServerProcess) -> None:
+    if servers.reference():
+        pytest.skip("Apache Kafka 4.3 does not heed times of records")
+    share.set(kb__share__record__times__enable="true")
+    now_ms = time.time_ns() // 1_000_000
+    scheduled = (("kb-deliver-at", b"%d" % (now_ms + 2_000)),)
+    expired = (("kb-expires-at", b"%d" % (now_ms - 1)),)
+    records = [Record(b"later", headers=scheduled), Record(b"never", headers=expired)]
+    Confluent(broker.bootstrap).produce(share.topic, [*records, Record(b"now")])
+    member = share.member()
+    first = member.poll()
+    if values(first) == [b"now"]:  # unless the member has taken two seconds to begin
+        first += member.poll()
+        assert time.time_ns() // 1_000_000 >= now_ms + 2_000
+    assert {each.value for each in first} == {b"now", b"later"}
+    assert {each.deliveries for each in first} == {1}
+    assert set(member.sync().values()) == {None}
     member.close()
     share.assert_nothing_is_left()
 

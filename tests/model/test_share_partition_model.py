@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kbroker.errors import ErrorCode
 from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge, check
-from kbroker.replica.share.acquiring import LogBatch, Wanted, acquire
+from kbroker.replica.share.acquiring import LogBatch, Timed, Wanted, acquire
 from kbroker.replica.share.partition import Settings, SharePartition
 from kbroker.replica.share.ranges import NONE
 from kbroker.replica.share.spared import SPARED_MAX
@@ -111,9 +111,10 @@ class SharePartitionMachine(RuleBasedStateMachine):
             return
         found = [batch for batch in self.log if batch.last_offset >= read_from][:batches]
         aborted = [batch for batch in found if batch in self.aborted]
+        timed = self._timed(found)
         given = acquire(
             self.partition, owner, read_from, found, Wanted(records, size, exactly), self.group,
-            self.now_ms, aborted,
+            self.now_ms, aborted, timed,
         )  # fmt: skip
         offsets = [at for one in given for at in range(one.first_offset, one.last_offset + 1)]
         assert offsets == sorted(set(offsets))
@@ -130,9 +131,22 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 assert self.counts.get(at, 0) < one.delivery_count <= self.group.deliveries  # K3
                 assert at not in self.counts or one.delivery_count == self.counts[at] + 1
                 assert not any(b.base_offset <= at <= b.last_offset for b in aborted)
+                assert not any(each.first_offset == at for each in timed)
                 self.counts[at] = one.delivery_count
                 self.held[at] = owner, self.now_ms + self.group.lock_ms
                 self.acquired_ms[at] = self.now_ms
+
+    def _timed(self, found: list[LogBatch]) -> list[Timed]:
+        """The first records of some batches have times."""
+        if not self.group.heeds_times:
+            return []
+        kept_back = []
+        for at in (batch.base_offset for batch in found):
+            if at % 7 == 1:
+                kept_back.append(Timed(at, at, None))
+            elif at % 3 == 0 and self.now_ms < 10 * at:
+                kept_back.append(Timed(at, at, 10 * at))
+        return kept_back
 
     @rule(owner=st.sampled_from(OWNERS), first=st.integers(-2, 14), length=st.integers(1, 6),
           kind=st.integers(0, 4), other=st.integers(0, 4))  # fmt: skip
@@ -328,9 +342,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
 
 class WaitingMachine(SharePartitionMachine):
-    """Released records wait, and those that are given up have copies."""
+    """Released records wait, some have times, and those that are given up have copies."""
 
-    group = SETTINGS._replace(copies=True, delay_ms=15, delay_ms_max=50)
+    group = SETTINGS._replace(copies=True, delay_ms=15, delay_ms_max=50, heeds_times=True)
 
 
 EXAMPLES: Final = settings(

@@ -35,6 +35,7 @@ REASONS: Final[Mapping[Event, str]] = {
     Event.REJECT: "rejected",
     Event.GAP: "gap",
     Event.NOT_THERE: "not readable",
+    Event.EXPIRED: "expired",
     Event.USED_UP: "limit lowered",
     Event.LOG_STARTS_LATER: "deleted",
 }

@@ -32,11 +32,12 @@ from kbroker.coordinator.share.images import NO_START, StateBatch
 from kbroker.coordinator.share.images import SharePartition as Key
 from kbroker.engine.share.dead_letters import DeadLetters
 from kbroker.engine.share.parts import GONE, client_code
-from kbroker.engine.share.reading import read
+from kbroker.engine.share.reading import Read, read
+from kbroker.engine.share.record_times import timed_in
 from kbroker.engine.share.watching import LogWatcher
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica.share.acknowledging import Acknowledgement, acknowledge, not_done
-from kbroker.replica.share.acquiring import Acquired, Wanted, acquire
+from kbroker.replica.share.acquiring import Acquired, Timed, Wanted, acquire
 from kbroker.replica.share.description import Described, describe
 from kbroker.replica.share.partition import (
     Counts,
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 # Reads of one fetch that hand out nothing: gaps, and records of aborted transactions.
 _ROUNDS_MAX: Final = 16
+# A time that is later is looked at then, and again.
+_LOOK_AGAIN_MS_MAX: Final = 3_600_000
 # A write that no client waits for is tried again after this.
 _WRITE_AGAIN_MS: Final = 1_000
 
@@ -117,7 +120,7 @@ class LedSharePartition:
         copies = self._dead_letters is not None and own.dead_letters not in ("", self.log.name[0])
         return Settings(
             own.lock_ms, own.deliveries, own.window, own.renews, own.short_ms, copies, own.delay_ms,
-            own.delay_ms_max,
+            own.delay_ms_max, own.heeds_times,
         )  # fmt: skip
 
     def given_up(self, record: Described) -> str:
@@ -322,6 +325,7 @@ class LedSharePartition:
         acquired: list[Acquired] = []
         goes_on = has_ended = False
         try:
+            timed = self._timed(found)
             with self.lock:
                 if self.phase is Phase.ACTIVE:
                     settings, now_ms = self.settings(), self._now_ms()
@@ -329,7 +333,7 @@ class LedSharePartition:
                     if found.batches:
                         acquired = acquire(
                             self.machine, owner, read_from, found.found, wanted, settings, now_ms,
-                            found.aborted,
+                            found.aborted, timed,
                         )  # fmt: skip
                     goes_on = self.machine.next_offset(settings) != read_from
         finally:
@@ -346,6 +350,13 @@ class LedSharePartition:
         if not found.batches:
             self.watch(read_from, 1)
         return None, goes_on and bool(found.batches)
+
+    def _timed(self, found: Read) -> list[Timed]:
+        """Records whose headers say that no member gets them now."""
+        if not self._parts.settings(self.key.group_id).heeds_times:
+            return []
+        clock = self._parts.clock
+        return timed_in(found.data, found.batches, clock.wall_ms(), clock.monotonic_ms())
 
     def _end_read(self, *, wakes: bool) -> None:
         with self.lock:
@@ -481,7 +492,7 @@ class LedSharePartition:
         self._copy_dead_letters()
         if due_ms is None:
             return
-        delay_ms = max(1, due_ms - self._now_ms())
+        delay_ms = min(max(1, due_ms - self._now_ms()), _LOOK_AGAIN_MS_MAX)
         try:
             self._parts.call_later(delay_ms, lambda: self.soon(self._end_locks))
         except BaseException:

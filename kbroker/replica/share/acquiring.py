@@ -48,6 +48,14 @@ class Wanted(NamedTuple):
     exactly: bool = False  # KIP-1206: never more
 
 
+class Timed(NamedTuple):
+    """Records that no member gets now; both ends included."""
+
+    first_offset: int
+    last_offset: int
+    until_ms: int | None  # on the monotonic clock; None: they have expired
+
+
 class Acquired(NamedTuple):
     """Records of one delivery count; both ends included."""
 
@@ -65,11 +73,13 @@ def acquire(
     settings: Settings,
     now_ms: int,
     aborted: Sequence[LogBatch] = (),
+    timed: Sequence[Timed] = (),
 ) -> list[Acquired]:
     """The owner has these records from now on, until its lock ends.
 
     `found`: the batches from the offset `read_from` on that a read returned, in order, without
-    others between them. `aborted`: those of them that the group does not get.
+    others between them. `aborted`: those of them that the group does not get. `timed`: records
+    that no member gets now, in order.
     """
     partition.end_locks(now_ms, settings)
     if not found:
@@ -77,7 +87,7 @@ def acquire(
     first, horizon = _skip(partition, read_from, found, aborted), found[-1].last_offset
     if first > horizon:
         return []
-    partition.extend(min(horizon, partition.end + max(0, partition.room(settings))))
+    _extend(partition, horizon, timed, settings)
     _archive(partition, Event.NOT_THERE, first, found[0].base_offset - 1, settings)
     for batch in aborted:
         _archive(
@@ -87,6 +97,36 @@ def acquire(
     partition.give_back_tail()
     partition.advance()
     return given
+
+
+def _extend(
+    partition: SharePartition, horizon: int, timed: Sequence[Timed], settings: Settings
+) -> None:
+    """The window reaches as far as it may. Records that wait, or have expired, give their places in
+    it to others."""
+    at = 0
+    while True:
+        partition.extend(min(horizon, partition.end + max(0, partition.room(settings))))
+        end = partition.end
+        while at < len(timed) and timed[at].first_offset <= end:
+            _keep_back(partition, timed[at], end, settings)
+            if timed[at].last_offset > end:
+                break
+            at += 1
+        if end >= horizon or partition.room(settings) <= 0:
+            return
+
+
+def _keep_back(partition: SharePartition, timed: Timed, end: int, settings: Settings) -> None:
+    first, last = max(timed.first_offset, partition.start), min(timed.last_offset, end)
+    if timed.until_ms is None:
+        _archive(partition, Event.EXPIRED, first, last, settings)
+    elif first <= last:
+        ranges = partition.ranges
+        for place in ranges.span(first, last):
+            if ranges.state[place] == State.AVAILABLE:
+                partition.put_off(place, timed.until_ms)
+        ranges.join(first, last)
 
 
 def _skip(

@@ -77,6 +77,12 @@ class Settings(NamedTuple):
     # its first delivery, twice as long after each further one, up to the second value; 0: at once.
     delay_ms: int = 0  # kb.share.release.delay.ms
     delay_ms_max: int = 0  # kb.share.release.delay.max.ms
+    heeds_times: bool = False  # kb.share.record.times.enable
+
+    @property
+    def waits(self) -> bool:
+        """Whether records may wait for long."""
+        return self.delay_ms > 0 or self.heeds_times
 
     def delay_after(self, deliveries: int) -> int:
         return min(self.delay_ms << min(max(deliveries, 1) - 1, _DOUBLINGS_MAX), self.delay_ms_max)
@@ -194,7 +200,12 @@ class SharePartition:
 
     def extend(self, last: int) -> None:
         """The window reaches to this offset; what is new in it was never delivered."""
-        if last > self.end:
+        if last <= self.end:
+            return
+        ranges = self.ranges
+        if ranges and ranges.state[-1] == State.AVAILABLE and not ranges.length[-1]:
+            ranges.last[-1] = self.end = last
+        else:
             self._append(self.end + 1, last, State.AVAILABLE, 0, length=0)
 
     def skip_to(self, offset: int, event: Event) -> None:
@@ -290,9 +301,14 @@ class SharePartition:
         ranges = self.ranges
         delay_ms = settings.delay_after(ranges.count[place]) if settings.delay_ms else 0
         if delay_ms and ranges.state[place] == State.AVAILABLE:
-            ranges.state[place] = State.DELAYED
-            self.delayed += ranges.last[place] - ranges.first[place] + 1
-            self.lock(place, now_ms + delay_ms)
+            self.put_off(place, now_ms + delay_ms)
+
+    def put_off(self, place: int, until_ms: int) -> None:
+        """The range, which is available, waits so long."""
+        ranges = self.ranges
+        ranges.state[place] = State.DELAYED
+        self.delayed += ranges.last[place] - ranges.first[place] + 1
+        self.lock(place, until_ms)
 
     def lock(self, place: int, until_ms: int) -> None:
         """The range's owner has it until then; a delayed one waits so long."""
@@ -472,7 +488,7 @@ class SharePartition:
         that are done with take no place either: else one that waits would hold the others up."""
         if self.is_full_of_delayed:
             return 0
-        return settings.window - self.in_flight + (self.terminal if settings.delay_ms else 0)
+        return settings.window - self.in_flight + (self.terminal if settings.waits else 0)
 
     # --- Counts -----------------------------------------------------------------------------------
 

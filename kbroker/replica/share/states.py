@@ -13,8 +13,8 @@ for one that was delivered as often as `share.delivery.count.limit` allows. GIVE
 ARCHIVING where the group has a dead-letter topic (KIP-1191): no member gets the record again, and a
 copy of it is being written to that topic. It is ARCHIVED when that is done, or has failed for good.
 
-DELAYED is AVAILABLE for a record that no member gets before its time (kb.share.release.delay.ms):
-in the share state, and for every event, it is AVAILABLE.
+DELAYED is AVAILABLE for a record that no member gets before its time (kb.share.release.delay.ms,
+and kb-deliver-at): in the share state, and for every event, it is AVAILABLE.
 
 Three kinds of cell are no moves: REFUSE answers INVALID_RECORD_STATE, NOTHING is an event that came
 too late or does not concern the record, NEVER cannot happen and raises.
@@ -63,6 +63,7 @@ class Event(Enum):
     SHORT_SESSION_ENDS = "the same, soon after it has fetched: it does not count"
     NOT_SENT = "the member that has it is not sent it: its session has ended, or its request"
     NOT_THERE = "a read finds no record, or one of an aborted transaction"
+    EXPIRED = "a read finds that its time is over: kb-expires-at"
     USED_UP = "a read finds it delivered as often as is allowed: the limit was lowered"
     COPIED = "its copy is in the dead-letter topic, or there will be none"
     LOG_STARTS_LATER = "the log begins after it: retention, DeleteRecords"
@@ -129,6 +130,7 @@ TABLE: Final[Mapping[Event, Mapping[State, Cell]]] = MappingProxyType(
         Event.SHORT_SESSION_ENDS: _row(_NOTHING, _UNSENT, _NOTHING, _NOTHING, _NOTHING),
         Event.NOT_SENT: _row(_NOTHING, _UNSENT, _NOTHING, _NOTHING, _NOTHING),
         Event.NOT_THERE: _row(_ARCHIVE, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
+        Event.EXPIRED: _row(_ARCHIVE, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
         Event.USED_UP: _row(_GIVE_UP, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
         Event.COPIED: _row(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _ARCHIVE),
         Event.LOG_STARTS_LATER: _row(_PASSED, _PASSED, _PASSED, _NOTHING, _NOTHING, _PASSED),

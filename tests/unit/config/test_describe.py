@@ -145,7 +145,7 @@ def test_a_coarser_key_alone_gives_the_value_and_does_not_show() -> None:
 def test_groups_have_the_defaults_of_the_broker() -> None:
     config = BrokerConfig.load(overrides=["group.consumer.session.timeout.ms=46000"])
     entries = {entry.name: entry for entry in describe_group(config, {})}
-    assert list(entries) == sorted(entries) and len(entries) == 23
+    assert list(entries) == sorted(entries) and len(entries) == 24
     timeout = entries["consumer.session.timeout.ms"]
     assert (timeout.value, timeout.source, timeout.type) == ("46000", STATIC, ConfigType.INT)
     assert timeout.synonyms == [

@@ -121,6 +121,11 @@ def test_a_delay_after_a_release() -> None:
     assert share_group_settings(config(), own) == DEFAULTS._replace(delay_ms=100, delay_ms_max=900)
 
 
+def test_times_of_records_are_heeded() -> None:
+    own = {"kb.share.record.times.enable": "true"}
+    assert share_group_settings(config(), own) == DEFAULTS._replace(heeds_times=True)
+
+
 def test_whole_copies_are_wished_for() -> None:
     own = {"errors.deadletterqueue.copy.record.enable": "true"}
     assert share_group_settings(config(), own) == DEFAULTS._replace(copies_records=True)

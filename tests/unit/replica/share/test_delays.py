@@ -6,10 +6,10 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.limits import SHARE_DELAYED_MAX
-from kbroker.replica.share.acquiring import Acquired
+from kbroker.replica.share.acquiring import Acquired, Timed, Wanted, acquire
 from kbroker.replica.share.description import AFTER_WINDOW, describe
 from kbroker.replica.share.partition import SharePartition
-from kbroker.replica.share.states import State
+from kbroker.replica.share.states import Event, State
 from kbroker.replica.share.writes import StoredBatch, Write
 from tests.unit.replica.share.world import ACCEPT, OTHER, RELEASE, SETTINGS, World, batches
 
@@ -172,3 +172,60 @@ def test_a_delayed_record_may_be_in_a_write(code: ErrorCode) -> None:
     world.partition.written(code, world.settings, world.now_ms)
     assert world.state(0) == "delayed 1"
     assert (world.partition.take_write() is None) == (code is ErrorCode.NONE)
+
+
+HEEDS = SETTINGS._replace(heeds_times=True, window=4)
+
+
+def take(world: World, timed: list[Timed], records: int = 500) -> list[Acquired]:
+    """A fetch that finds these times."""
+    read_from = world.partition.next_offset(world.settings)
+    if read_from is None:
+        return []
+    found = [batch for batch in world.log if batch.last_offset >= read_from]
+    return acquire(
+        world.partition, 1, read_from, found, Wanted(records, 500), world.settings, world.now_ms,
+        (), timed,
+    )  # fmt: skip
+
+
+def test_records_that_wait_or_have_expired_give_their_places_to_others() -> None:
+    world = World(batches(20), settings=HEEDS)
+    timed = [Timed(0, 6, 5_000), Timed(8, 10, None), Timed(12, 12, 6_000)]
+    assert take(world, timed) == [Acquired(7, 7, 1), Acquired(11, 11, 1), Acquired(13, 14, 1)]
+    assert (world.partition.delayed, world.partition.acquired) == (8, 4)
+    assert world.partition.archived == {Event.EXPIRED: 3}
+    assert take(world, []) == []
+    world.done(7, 7)
+    assert take(world, []) == [Acquired(15, 15, 1)]
+    assert world.partition.next_deadline_ms == 5_000
+
+
+def test_all_of_a_read_may_wait() -> None:
+    world = World(batches(20, 5), settings=HEEDS)
+    assert take(world, [Timed(0, 19, 5_000), Timed(20, 24, None)]) == []
+    assert (world.partition.start, world.partition.end) == (0, 24)
+    assert world.partition.next_offset(world.settings) == 25
+    world.pass_ms(5_000)
+    assert take(world, []) == [Acquired(0, 3, 1)]
+
+
+def test_expired_records_at_the_start_are_passed() -> None:
+    world = World(batches(20), settings=HEEDS)
+    assert take(world, [Timed(0, 17, None)]) == [Acquired(18, 19, 1)]
+    assert world.partition.start == 18
+
+
+def test_a_record_that_a_member_has_may_expire() -> None:
+    world = World(batches(2), settings=HEEDS)
+    assert take(world, []) == [Acquired(0, 1, 1)]
+    world.partition.end_session(1, world.settings, world.now_ms)
+    assert take(world, [Timed(0, 0, None)]) == [Acquired(1, 1, 2)]
+
+
+def test_scheduled_records_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.replica.share.partition.SHARE_DELAYED_MAX", 6)
+    world = World(batches(20), settings=HEEDS)
+    assert take(world, [Timed(0, 19, 5_000)]) == []
+    assert world.partition.delayed == 8
+    assert world.partition.next_offset(world.settings) is None

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from kbroker.errors import ErrorCode, InvariantError
+from kbroker.replica.share.acquiring import Timed, Wanted, acquire
 from kbroker.replica.share.states import STATES, TABLE, Do, Event, State, resolved
 from tests.unit.replica.share.world import (
     ACCEPT,
@@ -42,6 +43,7 @@ CELLS: Final = """
     short session ends|            | available 0|               |             |         |
     not sent          |            | available 0|               |             |         |
     not there         | archived 1 |            |               |             |         |
+    expired           | archived 1 |            |               |             |         |
     used up           | archived 1 |            |               |             |         |
     copied            |            |            |               |             |         | archived 1
     log starts later  | done       | done       | done          | done        | done    | done
@@ -110,6 +112,12 @@ def happens(world: World, event: str) -> ErrorCode | None:
         partition.give_back(1, 1, 1)
     elif event == "not there":
         world.fetch(to=1, aborted=[world.log[1]])
+    elif event == "expired":
+        found = [*world.log[:2]]
+        acquire(
+            partition, OTHER, 1, found, Wanted(0, 1), SETTINGS, world.now_ms, (),
+            [Timed(1, 1, None)],
+        )  # fmt: skip
     elif event == "used up":
         world.settings = once
         world.fetch()
