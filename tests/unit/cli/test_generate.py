@@ -49,7 +49,7 @@ def test_the_rules_are_accepted(
     rules.write_text(generated(capsys, "alert-rules", "--disk", disk))
     checked = check("check rules", rules)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "30 rules found" in checked.stdout
+    assert "31 rules found" in checked.stdout
 
 
 @pytest.mark.parametrize("words", [[], ["--plain"], ["--target", "a:1", "--target", "b:2"]])
@@ -61,7 +61,7 @@ def test_the_scrape_file_is_accepted(
     config.write_text(generated(capsys, "prometheus-config", *words, "--rules", str(rules)))
     checked = check("check config", config)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "SUCCESS: 30 rules found" in checked.stdout
+    assert "SUCCESS: 31 rules found" in checked.stdout
 
 
 def test_the_form_of_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
