@@ -144,6 +144,10 @@ class DeadLetters:
         except KafkaError as error:
             self._fail(wanted, f"{error.code.name} reading them")
             return True
+        except Exception as error:  # else the group would meet it again and again
+            self._parts.failures.note("copying records for a dead-letter topic", error)
+            self._give_up(wanted, type(error).__name__)
+            return True
         wanted = _up_to(wanted, copies.reached)
         if not copies.batch:
             self._archive(wanted)

@@ -265,6 +265,19 @@ def test_a_write_that_cannot_begin_is_tried_again(world: World, topics: HandTopi
     assert world.failures.count == 1
 
 
+def test_a_fault_in_the_copies_does_not_stop_the_group(
+    world: World, topics: HandTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr("kbroker.engine.share.dead_letters.copies_of", breaks)
+    led = rejected(world)
+    assert led.serves
+    assert led.machine.start == 3
+    assert (world.failures.count, world.figures.dead_letters()["not written"]) == (1, 3)
+
+
 def test_the_next_leader_goes_on_with_them(world: World, topics: HandTopics) -> None:
     world.log.append(4)
     led = world.ready(0, (StateBatch(0, 1, 3, 5), StateBatch(2, 2, 3, 1)))
