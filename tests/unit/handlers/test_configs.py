@@ -127,7 +127,7 @@ def test_loggers(version: int) -> None:
 def test_groups_and_client_metrics_of_any_name(version: int) -> None:
     broker = FakeBroker()
     names = [c.name for c in one(broker, version, 32, "no-group", None).configs]
-    assert len(names) == 19 and "consumer.session.timeout.ms" in names
+    assert len(names) == 24 and "consumer.session.timeout.ms" in names
     names = [c.name for c in one(broker, version, 16, "nothing", None).configs]
     assert names == ["interval.ms", "match", "metrics"]
 

@@ -141,8 +141,11 @@ class Led:
     def describe(self, offset: int) -> tuple[bool, Described]:
         return True, Described(offset, offset + 1, 0, offset, offset)
 
+    def given_up(self, record: Described) -> str:
+        return ""
+
     def settings(self) -> Any:
-        return SimpleNamespace(deliveries=5, window=2_000)
+        return SimpleNamespace(deliveries=5, window=2_000, waits=False)
 
 
 def test_a_record_of_a_share_group_is_described_once() -> None:

@@ -98,7 +98,7 @@ def test_bytes_from_a_disk_raise_nothing_else(data: bytes) -> None:
         StateBatch(5, 4, 0, 1),
         StateBatch(-1, 4, 0, 1),
         StateBatch(0, 4, 1, 1),
-        StateBatch(0, 4, 3, 1),
+        StateBatch(0, 4, 5, 1),
         StateBatch(0, 4, 0, -1),
     ],
 )
