@@ -97,7 +97,7 @@ def test_a_late_commit_of_tv1_does_not_end_the_next_transaction_of_a_process_tha
     owner = producer._owner
     producer._pair = Pair(7, 0)
     first = owner.transaction = cluster.ledger.begin(owner)
-    late = producer._serving(ApiKey.END_TXN, 4, b"", mock.Mock(), first)
+    late = producer._serving(ApiKey.END_TXN, 4, b"", mock.Mock(), owner, producer._pair, first)
     if is_over:
         owner.transaction = cluster.ledger.begin(owner)
     producer.crash()
