@@ -24,10 +24,6 @@ STEPS: Final = (
     ("and for every 2", 10, 5),
     ("18 Processors, 9 that take", 18, 9),
 )
-# A prediction and a measured rate of these cells may differ by this factor. The page says why the
-# others may differ by more.
-WITHIN: Final = 1.25
-HELD: Final = ("p-100-16x5", "p-1k-16x5", "j-100-16x5", "f-16k", "heartbeat-16x5")
 
 
 def here(costs: Costs, cell: str, cpus: int) -> Predicted:

@@ -14,6 +14,10 @@ from perf.scale.measured import from_json
 from perf.scale.path import Costs, Shape, predicted
 
 COSTS = Costs(processor_us=3.0, handler_us=2.0, client_us=5.0)
+# A prediction and a measured rate of these cells may differ by this factor. The page says why the
+# others may differ by more.
+HELD = ("p-100-16x5", "p-1k-16x5", "j-100-16x5", "f-16k", "heartbeat-16x5")
+WITHIN = 1.25
 KEPT = json.loads(scale.KEPT.read_text())
 
 
@@ -89,7 +93,7 @@ def test_the_page_has_the_figures_that_were_kept() -> None:
     assert replaced(page, scale.BEGIN, tables.drawn(KEPT)) == page
 
 
-@pytest.mark.parametrize("cell", sorted(tables.HELD))
+@pytest.mark.parametrize("cell", HELD)
 def test_predictions_are_near_the_measured_rates(cell: str) -> None:
     one, cpus = from_json(KEPT["cells"])[cell], int(KEPT["machine"]["cpus"])
     for measured, found in (
@@ -97,4 +101,4 @@ def test_predictions_are_near_the_measured_rates(cell: str) -> None:
         (one.pinned_per_s, tables.pinned(one.costs, cell, cpus)),
     ):
         ratio = found.requests_per_s / measured
-        assert 1 / tables.WITHIN <= ratio <= tables.WITHIN, f"{cell}: {ratio:.2f}"
+        assert 1 / WITHIN <= ratio <= WITHIN, f"{cell}: {ratio:.2f}"
