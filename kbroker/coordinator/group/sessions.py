@@ -58,14 +58,15 @@ class Around:
 class Sessions:
     """The sessions of a group's members."""
 
-    __slots__ = ("_around", "_call_later", "_expired", "_group_id")
+    __slots__ = ("_around", "_due", "_expired", "_group_id")
 
     def __init__(
         self, group_id: str, around: Around, expired: Callable[[str, int], object]
     ) -> None:
         self._group_id: Final = group_id
         self._around: Final = around
-        self._call_later: Final = around.later(group_id)
+        # One for all timers: ten thousand members have one each.
+        self._due: Final = self._timer_ends
         self._expired: Final = expired
 
     def renew(self, member: Member, timeout_ms: int | None = None) -> None:
@@ -79,10 +80,13 @@ class Sessions:
     def _set(self, member: Member, due_ms: int) -> None:
         self.end(member)
         member.timer_due_ms = due_ms
-        member.cancel_timer = self._call_later(
+        member.cancel_timer = self._around.call_later(
             due_ms - self._around.clock.monotonic_ms(),
-            partial(self._expired, member.member_id, member.timer_token),
+            partial(self._due, member.member_id, member.timer_token),
         )
+
+    def _timer_ends(self, member_id: str, token: int) -> None:
+        self._around.on_worker(self._group_id, partial(self._expired, member_id, token))
 
     def end(self, member: Member) -> None:
         member.timer_token += 1
