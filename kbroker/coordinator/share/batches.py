@@ -16,10 +16,11 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
-from kbroker.coordinator.share.images import StateBatch
+from kbroker.coordinator.share.images import DeliveryState, StateBatch
 
 _last_offset: Final = attrgetter("last_offset")
 _first_offset: Final = attrgetter("first_offset")
+_DONE: Final = (DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED)
 
 
 def prune(kept: list[StateBatch], start_offset: int) -> None:
@@ -60,6 +61,25 @@ def put(kept: list[StateBatch], batch: StateBatch) -> None:
     if at <= batch.last_offset:
         _add(merged, batch, at, batch.last_offset)
     kept[begin:end] = merged
+
+
+def join_done(kept: list[StateBatch]) -> None:
+    """Make one batch of neighbours whose records are done with in the same way, whatever their
+    delivery counts, which count no more. A leader has one range of them."""
+    joined: list[StateBatch] = []
+    for each in kept:
+        before = joined[-1] if joined else None
+        if (
+            before is not None
+            and each.state in _DONE
+            and before.state == each.state
+            and before.last_offset + 1 == each.first_offset
+        ):
+            count = max(before.delivery_count, each.delivery_count)
+            joined[-1] = before._replace(last_offset=each.last_offset, delivery_count=count)
+        else:
+            joined.append(each)
+    kept[:] = joined
 
 
 def merge(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.coordinator.share.batches import merge, prune, put
+from kbroker.coordinator.share.batches import join_done, merge, prune, put
 from kbroker.coordinator.share.images import NO_COUNT, NO_EPOCH, NO_START
 from kbroker.coordinator.share.records import Snapshot, Update, Value, is_sound
 from kbroker.coordinator.share.requests import (
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 INVALID: Final = ErrorCode.INVALID_REQUEST
 _DONE: Final = Outcome()
 _FIRST_SNAPSHOT: Final = 0
-# Of one state. A leader keeps at most group.share.partition.max.record.locks offsets in flight, of
-# which each may be a batch: 10,000.
-STATE_BATCHES_MAX: Final = 20_000
+# Of one state, of 20 bytes each: a snapshot fits into a record of 1 MB. A leader has fewer ranges
+# (SHARE_RANGES_MAX), of which one may be several batches here until they are joined.
+STATE_BATCHES_MAX: Final = 45_000
 _NO_LEADER: Final = 0  # has read it
 
 # Whether a topic of this id has this partition.
@@ -177,6 +177,8 @@ def _write(
         raise _Refused(INVALID, "The start offset cannot be less than -1.")
     if not all(map(is_sound, asked.batches)):
         raise _Refused(INVALID, "A batch has no such offsets, state or delivery count.")
+    if len(state.batches) + len(asked.batches) > STATE_BATCHES_MAX:
+        join_done(state.batches)
     if len(state.batches) + len(asked.batches) > STATE_BATCHES_MAX:
         raise _Refused(INVALID, f"A state has more than {STATE_BATCHES_MAX:,} batches.")
     return Decision(_DONE, _value(asked, state, now_ms, updates_max))

@@ -310,6 +310,16 @@ def test_a_state_has_so_many_batches(world: World, monkeypatch: pytest.MonkeyPat
     world.done(write(1, 0, batch(4, 4)))
 
 
+def test_records_that_are_done_with_are_joined_before_a_state_is_full(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their delivery counts: their leader has one range of them."""
+    monkeypatch.setattr("kbroker.coordinator.share.decisions.STATE_BATCHES_MAX", 3)
+    for offset in range(1, 20):
+        world.done(write(1, 0, batch(offset, offset, count=1 + offset % 2)))
+    assert world.ask(write(1, 0, batch(30, 30), batch(32, 32), batch(34, 34))).code is INVALID
+
+
 def test_a_callback_that_raises_leaves_the_others(world: World) -> None:
     world.at_once = False
     world.coordinator.ask(write(1, 4), mock.Mock(side_effect=ValueError))
