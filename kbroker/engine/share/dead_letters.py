@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
 
 WAIT_MS_MAX: Final = 120_000
+# Of one record of a batch, not of its topic.
+_OF_A_RECORD: Final = (
+    ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE,
+)  # fmt: skip
 AGAIN_MS: Final = 1_000
 AGAIN_MS_MAX: Final = 10_000
 
@@ -88,6 +93,7 @@ class DeadLetters:
         self._is_busy = False
         self._fails_since_ms: int | None = None
         self._attempts = 0
+        self._most = SHARE_DEAD_LETTER_RECORDS_MAX  # records of the next batch
         self.trouble = ""  # why the last attempt failed
 
     def describe(self, cause: Event | None) -> str:
@@ -123,12 +129,13 @@ class DeadLetters:
             if not led.serves:
                 return True
             led.machine.log_starts_at(led.log.log_start_offset)
-            wanted = led.machine.to_copy(SHARE_DEAD_LETTER_RECORDS_MAX)
+            wanted = led.machine.to_copy(self._most)
         if not wanted:
+            self._passed()
             self._archive(())
             return True
         own = self._parts.settings(led.key.group_id)
-        if not own.dead_letters:
+        if own.dead_letters in ("", led.log.name[0]):
             self._give_up(wanted, "the group has no dead-letter topic any more")
             return True
         to = self._route.topics.destination(own.dead_letters, led.key.partition)
@@ -150,6 +157,7 @@ class DeadLetters:
             return True
         wanted = _up_to(wanted, copies.reached)
         if not copies.batch:
+            self._passed()
             self._archive(wanted)
             return True
         try:
@@ -177,13 +185,21 @@ class DeadLetters:
         if code is ErrorCode.NONE:
             if self._fails_since_ms is not None:
                 self._say(logging.INFO, "again", "dead letters of share group %s are written again")
-            self._fails_since_ms, self._attempts, self.trouble = None, 0, ""
+            self._passed()
+            self._most = min(2 * self._most, SHARE_DEAD_LETTER_RECORDS_MAX)
             self._parts.figures.dead_letters_written(copies.copied, copies.left_out)
             self._archive(wanted)
         elif code.retriable:
             self._fail(wanted, code.name)
+        elif code in _OF_A_RECORD and (count := _count(wanted)) > 1:
+            self._most = count // 2  # until it is alone, and the others are copied
+            self._take_turn()
         else:
             self._give_up(wanted, code.name)
+
+    def _passed(self) -> None:
+        """An attempt that fails later has the whole time again."""
+        self._fails_since_ms, self._attempts, self.trouble = None, 0, ""
 
     def _fail(self, wanted: Sequence[ToCopy], words: str) -> None:
         now_ms = self._parts.clock.monotonic_ms()
@@ -203,7 +219,7 @@ class DeadLetters:
         self._parts.call_later(delay_ms, self._take_turn)
 
     def _give_up(self, wanted: Sequence[ToCopy], words: str) -> None:
-        count = sum(each.last_offset - each.first_offset + 1 for each in wanted)
+        count = _count(wanted)
         self.trouble = words
         self._parts.figures.dead_letters_lost(count)
         self._say(
@@ -223,6 +239,10 @@ class DeadLetters:
     def _say(self, level: int, kind: str, words: str, *values: object) -> None:
         group_id = self._led.key.group_id
         lines.write(level, f"dead letters {kind} {group_id}", words, group_id, *values)
+
+
+def _count(wanted: Sequence[ToCopy]) -> int:
+    return sum(each.last_offset - each.first_offset + 1 for each in wanted)
 
 
 def _up_to(wanted: Sequence[ToCopy], last: int) -> list[ToCopy]:

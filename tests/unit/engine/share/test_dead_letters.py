@@ -214,6 +214,35 @@ def test_an_error_that_does_not_pass_is_the_end_of_it(world: World, topics: Hand
     assert world.figures.dead_letters()["not written"] == 3
 
 
+def test_one_record_that_is_refused_keeps_no_other_from_its_copy(
+    world: World, topics: HandTopics
+) -> None:
+    """Such as one without a key, for a compacted topic."""
+    led = rejected(world, 5)
+    written = []
+    for _ in range(20):
+        if not topics.writes:
+            break
+        refused = b"v3" in copied(topics.writes[0][0])
+        batch = answer(world, topics, ErrorCode.INVALID_RECORD if refused else NONE)
+        written += [] if refused else copied(batch)
+        if world.persister.writes:
+            world.persister.answer_write()
+    assert written == [b"v0", b"v1", b"v2", b"v4"]
+    assert led.machine.start == 5
+    assert world.figures.dead_letters()["not written"] == 1
+
+
+def test_a_group_whose_topic_is_now_its_source_has_no_copies(
+    world: World, topics: HandTopics
+) -> None:
+    led = rejected(world)
+    answer(world, topics, NOT_LEADER)
+    world.settings = world.settings._replace(dead_letters="orders")
+    world.pass_ms(WAIT_MS_MAX)
+    assert topics.writes == [] and led.machine.start == 3
+
+
 def test_a_log_that_cannot_be_read_now_is_read_again(world: World, topics: HandTopics) -> None:
     led = world.ready()
     world.log.append(2)
