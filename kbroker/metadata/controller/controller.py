@@ -149,9 +149,12 @@ class Controller(Asking):
         if transport is not None:
             # Imported for a cluster: a broker without a cluster is to stay small.
             from kbroker.metadata.controller.broker_channels import channels_of
-            from kbroker.metadata.controller.image_follower import ImageFollower
+            from kbroker.metadata.controller.image_follower import ImageFollower, topic_id_in
 
-            self._follower = ImageFollower(self._propagation, lambda: self._election.last_epoch())
+            self._follower = ImageFollower(
+                self._propagation, lambda: self._election.last_epoch(),
+                lambda name: topic_id_in(self._store, name),
+            )  # fmt: skip
             self._channels = channels_of(ours.node_id, transport, self._notify, listeners.dice)
         self._configs = ConfigChanges(self._propagation, rules.configs)
         self._access = AccessChanges(

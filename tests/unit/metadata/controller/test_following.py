@@ -24,7 +24,7 @@ from kbroker.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from kbroker.metadata.store.base import Create
+from kbroker.metadata.store.base import Create, StoreUnavailableError
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire, agree, follow, update_of
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -103,7 +103,7 @@ def test_an_old_image_is_refused(cluster: Cluster) -> None:
     answer = wait(lambda done: two.controller.follow(other, done))
     assert answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID
     answer = wait(lambda done: two.controller.follow(update_of(cluster, two), done))
-    assert answer.error is ErrorCode.NONE and not two.image.topics  # it would have, had it fitted
+    assert answer.error is ErrorCode.NONE and "t" in two.image.topics  # the store has it
 
 
 class Applied:
@@ -122,7 +122,7 @@ class Applied:
 def test_an_overtaken_update_deletes_nothing() -> None:
     """It was sent once more, over another connection, and then the first one was read."""
     applied: Any = Applied(ClusterImage(cluster_id="c"))
-    follower = ImageFollower(applied, lambda: 1)
+    follower = ImageFollower(applied, lambda: 1, lambda name: None)
     partition = PartitionImage("t", 0, (1, 2), (1, 2), 1, 0, 0)
     topic = TopicImage("t", UUID(int=1), (partition,), {}, False)
     images = {3: ClusterImage(cluster_id="c"), 4: ClusterImage(cluster_id="c").with_topics([topic])}
@@ -136,6 +136,34 @@ def test_an_overtaken_update_deletes_nothing() -> None:
     assert "t" in applied.image.topics
     assert receives(1, 4) is ErrorCode.NONE  # the same again: its answer may be lost
     assert receives(2, 3) is ErrorCode.NONE  # the next controller counts for itself
+
+
+def test_a_whole_image_deletes_no_topic_that_the_store_has() -> None:
+    """A controller that reads the store before it learns of the next one knows topics that were
+    made after that one's first update."""
+    partition = PartitionImage("t", 0, (1, 2), (1, 2), 1, 0, 0)
+    topic = TopicImage("t", UUID(int=1), (partition,), {}, False)
+    empty = ClusterImage(cluster_id="c")
+    update = ImageUpdate(2, 1, 1, NOTHING, 1, ClusterDelta.between(ClusterImage(), empty))
+
+    def is_kept(stored: UUID | None) -> bool:
+        applied: Any = Applied(empty.with_topics([topic]))
+        follower = ImageFollower(applied, lambda: 1, {"t": stored}.get)
+        assert follower.follow(update).error is ErrorCode.NONE
+        return "t" in applied.image.topics
+
+    assert is_kept(UUID(int=1))
+    assert not is_kept(None) and not is_kept(UUID(int=2))
+
+    def away(name: str) -> UUID | None:
+        raise StoreUnavailableError("cut off")
+
+    applied: Any = Applied(empty.with_topics([topic]))
+    follower = ImageFollower(applied, lambda: 1, away)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError):
+            follower.follow(update)
+        assert "t" in applied.image.topics and not follower.follows
 
 
 def test_the_known_state_of_a_partition_does_not_go_back() -> None:
@@ -154,7 +182,10 @@ def test_the_known_state_of_a_partition_does_not_go_back() -> None:
     def receives(published: ClusterImage, known: ClusterImage) -> ClusterImage:
         applied: Any = Applied(known)
         update = ImageUpdate(2, 1, 1, NOTHING, 1, ClusterDelta.between(ClusterImage(), published))
-        assert ImageFollower(applied, lambda: 1).follow(update).error is ErrorCode.NONE
+        assert (
+            ImageFollower(applied, lambda: 1, lambda name: None).follow(update).error
+            is ErrorCode.NONE
+        )
         image: ClusterImage = applied.image
         return image
 
@@ -169,7 +200,9 @@ def test_a_controller_of_an_earlier_kbroker_takes_no_feature_level_back() -> Non
     known = ClusterImage(cluster_id="c").with_features(FinalizedFeatures(3, {"a": 1}))
     applied: Any = Applied(known)
     sent = ClusterDelta.between(ClusterImage(), ClusterImage(cluster_id="c"))
-    answer = ImageFollower(applied, lambda: 1).follow(ImageUpdate(2, 1, 1, NOTHING, 1, sent))
+    answer = ImageFollower(applied, lambda: 1, lambda name: None).follow(
+        ImageUpdate(2, 1, 1, NOTHING, 1, sent)
+    )
     assert answer.error is ErrorCode.NONE
     assert applied.image.features == known.features
 
