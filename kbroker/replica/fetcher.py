@@ -448,6 +448,7 @@ class ReplicaFetcher:
         self._source_failures += 1
         pause_ms = self._backoff_ms(self._source_failures)
         self._source_retry_at_ms = self._clock.monotonic_ms() + pause_ms
+        self._main.changed.set()  # no round goes on into the pause
         self._lines.write(
             logging.WARNING,
             f"broker {self.source.node_id}",
