@@ -338,11 +338,9 @@ class Propagation:
                 break
         late = self._removing()
         removed = [topic for topic in removed if topic.topic_id not in late]
-        for topic in topics:
-            if topic in removed:
-                self._unremoved.pop(topic.topic_id, None)
-            else:
-                self._unremoved[topic.topic_id] = topic
+        self._unremoved |= {topic.topic_id: topic for topic in topics}
+        for topic in removed:
+            self._unremoved.pop(topic.topic_id, None)
         return removed
 
     def _call(self, image: ClusterImage, delta: ImageDelta) -> Collection[TopicPartition]:

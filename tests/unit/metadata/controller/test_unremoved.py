@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.controller.propagation import Propagation
-from kbroker.metadata.image import ClusterImage, ImageDelta
+from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.harness import OneBroker, eventually
 
@@ -35,6 +37,18 @@ def test_a_namesake_that_is_removed_is_not_the_one_that_is_not() -> None:
     stuck.clear()
     assert propagation.delete(propagation.unremoved(["t"])) == [FIRST]
     assert removed == [SECOND.topic_id, FIRST.topic_id] and propagation.unremoved(["t"]) == []
+
+
+def test_topics_are_not_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 500 of a request that was a third of its time."""
+    topics = [new_topic_image(str(number), UUID(int=number), [(0,)], {}) for number in range(1, 9)]
+    propagation = Propagation(lambda image, delta: [])
+    assert propagation.create(topics) == {}
+    compared: list[object] = []
+    monkeypatch.setattr(TopicImage, "__eq__", lambda one, other: compared.append(other))
+    removed = propagation.delete(topics)
+    assert len(removed) == len(topics) and not compared
+    assert propagation.image.topic_ids == {} and propagation.unremoved() == []
 
 
 def test_a_removal_that_is_late_keeps_its_tombstone_until_it_is_over(tmp_path: Path) -> None:
