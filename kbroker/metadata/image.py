@@ -248,9 +248,11 @@ class ClusterImage:
     def with_topics(self, topics: Iterable[TopicImage]) -> ClusterImage:
         """This image with topics added, or replaced where the name exists; same version."""
         changed = {topic.name: topic for topic in topics}
-        before = (self.topics[name] for name in changed if name in self.topics)
+        before = [self.topics[name] for name in changed if name in self.topics]
         grows = _bytes_of_topics(changed.values()) - _bytes_of_topics(before)
-        return self._with_topics({**self.topics, **changed}, self.settings_bytes + grows)
+        ids = _without_ids(self.topic_ids, before)
+        ids |= {topic.topic_id: name for name, topic in changed.items()}
+        return self._with_topics({**self.topics, **changed}, ids, self.settings_bytes + grows)
 
     def with_partitions(self, partitions: Iterable[PartitionImage]) -> ClusterImage:
         """This image with these states of partitions that it has; same version."""
@@ -269,10 +271,10 @@ class ClusterImage:
 
     def without_topics(self, names: Iterable[str]) -> ClusterImage:
         """This image without these topics; same version."""
-        gone = self.topics.keys() & {*names}
-        less = _bytes_of_topics(self.topics[name] for name in gone)
-        left = {name: topic for name, topic in self.topics.items() if name not in gone}
-        return self._with_topics(left, self.settings_bytes - less)
+        left = dict(self.topics)
+        gone = [left.pop(name) for name in self.topics.keys() & {*names}]
+        ids = _without_ids(self.topic_ids, gone)
+        return self._with_topics(left, ids, self.settings_bytes - _bytes_of_topics(gone))
 
     def with_brokers(self, brokers: Iterable[BrokerImage]) -> ClusterImage:
         """This image with exactly these brokers; same version."""
@@ -376,11 +378,13 @@ class ClusterImage:
     def at_version(self, version: int) -> ClusterImage:
         return replace(self, version=version)
 
-    def _with_topics(self, topics: dict[str, TopicImage], settings_bytes: int) -> ClusterImage:
+    def _with_topics(
+        self, topics: dict[str, TopicImage], ids: dict[UUID, str], settings_bytes: int
+    ) -> ClusterImage:
         return replace(
             self,
             topics=MappingProxyType(topics),
-            topic_ids=MappingProxyType({topic.topic_id: name for name, topic in topics.items()}),
+            topic_ids=MappingProxyType(ids),
             settings_bytes=settings_bytes,
         )
 
@@ -388,6 +392,14 @@ class ClusterImage:
 def bytes_of_settings(configs: Mapping[str, str]) -> int:
     """Of one resource."""
     return sum(len(name) + len(value.encode()) for name, value in configs.items())
+
+
+def _without_ids(ids: Mapping[UUID, str], topics: Iterable[TopicImage]) -> dict[UUID, str]:
+    """A copy without those of these topics: nothing is done for each topic that stays."""
+    left = dict(ids)
+    for topic in topics:
+        left.pop(topic.topic_id, None)
+    return left
 
 
 def _bytes_of_topics(topics: Iterable[TopicImage]) -> int:

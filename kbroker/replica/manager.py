@@ -461,14 +461,13 @@ class ReplicaManager:
         """Out of the snapshot, then closed. A log whose files stay is a line here; a later search
         for the topic's files finds them by its id."""
         names = {topic.name for topic in topics}
-        removed = {name: replica for name, replica in self._held.now.items() if name.topic in names}
+        left = dict(self._held.now)
+        removed = [left.pop(name) for name in self._held.now if name.topic in names]
         self._table.publish([], [topic.topic_id.bytes for topic in topics])
-        self._held.now = {
-            name: replica for name, replica in self._held.now.items() if name not in removed
-        }
+        self._held.now = left
         for topic in topics:
             del self._topic_ids[topic.name]
-        for replica in removed.values():
+        for replica in removed:
             self._delete(replica)
 
     def removing(self) -> frozenset[UUID]:

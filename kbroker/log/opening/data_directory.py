@@ -35,7 +35,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
@@ -286,10 +286,12 @@ class DataDirectory:
 
     # --- Names ------------------------------------------------------------------------------------
 
-    def logs(self) -> dict[TopicPartition, Path]:
-        """Directories of logs by partition."""
+    def logs(self, topics: Container[str] | None = None) -> dict[TopicPartition, Path]:
+        """Directories of logs by partition: of these topics, or all."""
         found: dict[TopicPartition, Path] = {}
         for entry in file_operations.list_directory(self.path):
+            if topics is not None and entry.name.rpartition("-")[0] not in topics:
+                continue  # there may be tens of thousands of others
             name = partition_of(entry.name)
             if name is not None and entry.is_dir(follow_symlinks=False):
                 found[name] = Path(entry.path)

@@ -46,9 +46,9 @@ def delete_of_topics(
     names = frozenset(deleted.values())
     failure: OSError | None = None
     for directory in directories:
-        for name, path in directory.logs().items():
+        for name, path in directory.logs(names).items():
             try:
-                if name.topic in names and placement.is_of_topics(deleted, name, path):
+                if placement.is_of_topics(deleted, name, path):
                     _delete(logs, directory, name, path)
             except OSError as error:
                 logger.error("%s cannot be deleted: %s", path, error)

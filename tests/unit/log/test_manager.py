@@ -17,7 +17,7 @@ import pytest
 from kbroker.clock import ManualClock
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.log.engine.checkpoints import read_offsets
-from kbroker.log.opening.data_directory import partition_of
+from kbroker.log.opening.data_directory import DataDirectory, partition_of
 from kbroker.log.upkeep.producer_expiry import PRODUCER_EXPIRATION
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager
@@ -201,6 +201,14 @@ def test_topic_directories_without_a_topic(managers: Managers, tmp_path: Path) -
     manager.delete_topic_directories({TOPIC: "words"})
     assert {"words-1", "other-0"} == {n for n in names(tmp_path / "after") if n[-2:-1] == "-"}
     assert open_one.online
+
+
+def test_a_directory_lists_the_logs_of_some_topics(tmp_path: Path) -> None:
+    for name in ("a-0", "a-10", "a-b-0", "b-0", "a", "a-x", "a-0.delete"):
+        (tmp_path / name).mkdir()
+    directory = DataDirectory(tmp_path)
+    assert {str(name) for name in directory.logs()} == {"a-0", "a-10", "a-b-0", "b-0"}
+    assert {str(name) for name in directory.logs({"a", "none"})} == {"a-0", "a-10"}
 
 
 def test_another_topics_log_is_set_aside(managers: Managers, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -49,6 +50,19 @@ def test_a_topic_that_is_replaced_leaves_no_old_id() -> None:
     image = ClusterImage().with_topics([topic("a", 1)]).with_topics([topic("a", 2)])
     assert list(image.topic_ids) == [UUID(int=2 << 64)]
     assert image.without_topics(["a", "none"]).topic_ids == {}
+
+
+def test_names_and_ids_agree_after_every_change() -> None:
+    """They are kept with each change; they are not made anew of all topics."""
+    dice = Random(7)
+    image = ClusterImage()
+    for number in range(1, 200):
+        names = [dice.choice("abcdefgh") for _ in range(dice.randrange(4))]
+        if dice.random() < 0.6:
+            image = image.with_topics(topic(name, number * 4 + i) for i, name in enumerate(names))
+        else:
+            image = image.without_topics([*names, "none"])
+        assert image.topic_ids == {each.topic_id: name for name, each in image.topics.items()}
 
 
 def test_the_delta_between_two_images_names_the_work() -> None:
