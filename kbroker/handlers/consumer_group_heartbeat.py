@@ -27,7 +27,7 @@ from kbroker.coordinator.consumer_group.messages import (
     HeartbeatAsked,
     none_hidden,
 )
-from kbroker.coordinator.group.expressions import ExpressionError, TopicExpression
+from kbroker.coordinator.group.expressions import ExpressionError, NameExpression
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.authorization import denied
 from kbroker.handlers.reply import short_message
@@ -121,7 +121,7 @@ def _check(services: Services, call: Call[Request]) -> None:
         )
     if request.subscribed_topic_regex:
         try:
-            TopicExpression(request.subscribed_topic_regex)
+            NameExpression(request.subscribed_topic_regex)
         except ExpressionError as error:
             raise KafkaError(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,

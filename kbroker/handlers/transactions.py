@@ -31,6 +31,7 @@ from kbroker.security.rights import Operation, ResourceType
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
+    from kbroker.coordinator.group.expressions import NameExpression
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
     from kbroker.coordinator.txn.image import TransactionImage
     from kbroker.handlers.call import Call
@@ -100,7 +101,7 @@ def handle_list(services: Services, call: Call[list_transactions.Request]) -> No
     coordinator = None if services.transactions is None else services.transactions.coordinator
     now_ms = services.clock.wall_ms()
     pattern = None if services.transactions is None else request.transactional_id_pattern
-    matches = _pattern(pattern)
+    expression = _expression(pattern)
     producer_ids = frozenset(request.producer_id_filters)  # a list would be searched for each id
     if coordinator is not None and coordinator.is_loading:
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -114,7 +115,6 @@ def handle_list(services: Services, call: Call[list_transactions.Request]) -> No
         if (not states or image.state.label in states)
         and (not producer_ids or image.producer_id in producer_ids)
         and _is_open_for(image, request.duration_filter, now_ms)
-        and matches(name)
     ]
     names = [each.transactional_id for each in found]
     hidden: frozenset[str] = frozenset()
@@ -123,6 +123,9 @@ def handle_list(services: Services, call: Call[list_transactions.Request]) -> No
             services, call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names, quiet=True
         )
     found = [each for each in found if each.transactional_id not in hidden]
+    if expression is not None:  # the ids of others cost the client's requests nothing
+        matching = {*expression.matching([each.transactional_id for each in found])}
+        found = [each for each in found if each.transactional_id in matching]
     if coordinator is not None and coordinator.is_loading:  # since then
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     call.answer(
@@ -136,13 +139,21 @@ def _is_open_for(image: TransactionImage, duration_ms: int, now_ms: int) -> bool
     return duration_ms < _ANY_DURATION or now_ms - image.start_ms > duration_ms
 
 
-def _pattern(pattern: str | None) -> Callable[[str], bool]:
-    """Whether an id is listed. KafkaError: the pattern is none."""
+def _expression(pattern: str | None) -> NameExpression | None:
+    """What a listed id has to match as a whole (KIP-1152); None: nothing. KafkaError
+    INVALID_REGULAR_EXPRESSION: the pattern is none."""
     if not pattern:
-        return lambda name: True
-    from kbroker.handlers.id_pattern import compiled  # for those who use one
+        return None
+    # For those who use one.
+    from kbroker.coordinator.group.expressions import ExpressionError, NameExpression
 
-    return compiled(pattern)
+    try:
+        if not pattern.isascii():
+            raise ExpressionError("it has characters beyond ASCII, which are not searched for")
+        return NameExpression(pattern)
+    except ExpressionError as error:
+        message = f"The transactional id pattern cannot be used: {error}"
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
 
 def handle_describe(services: Services, call: Call[describe_transactions.Request]) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from kbroker.coordinator.group.expressions import ExpressionError, TopicExpression
+from kbroker.coordinator.group.expressions import ExpressionError, NameExpression
 from tests.support.source_tree import ROOT
 
 SAMPLE: Final = ROOT / "tests/vectors/re2j_expressions.json"
@@ -110,7 +110,7 @@ def expressions(seed: int) -> Iterator[str]:
 def ours(text: str) -> tuple[str, str]:
     """A 0 or 1 for each name, or REFUSED; and why."""
     try:
-        made = TopicExpression(text)
+        made = NameExpression(text)
     except ExpressionError as error:
         return REFUSED, str(error)
     matched = set(made.matching(NAMES))

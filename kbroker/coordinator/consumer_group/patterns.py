@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.coordinator.consumer_group.beats import NEVER_MS
-from kbroker.coordinator.group.expressions import ExpressionError, TopicExpression
+from kbroker.coordinator.group.expressions import ExpressionError, NameExpression
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -70,7 +70,7 @@ class Look:
     @staticmethod
     def _matching(pattern: str, names: list[str]) -> list[str]:
         try:
-            return TopicExpression(pattern).matching(names)
+            return NameExpression(pattern).matching(names)
         except ExpressionError:
             return []
 

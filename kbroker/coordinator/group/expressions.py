@@ -1,9 +1,10 @@
-"""Regular expressions over names of topics, and in other texts: made into an automaton, and matched
-in linear time.
+"""Regular expressions over names, and in other texts: made into an automaton, and matched in linear
+time.
 
 Place in the flow: a member of a consumer group subscribes by one; the coordinator finds the topics
-that it matches, beside the requests, and again when topics come and go (KIP-848). Apache Kafka uses
-RE2/J; what that accepts is accepted here, up to the bounds of `expression_parser.py`.
+that it matches, beside the requests, and again when topics come and go (KIP-848). ListTransactions
+lists the transactional ids that match one (KIP-1152). Apache Kafka uses RE2/J for both; what that
+accepts is accepted here, up to the bounds of `expression_parser.py`.
 
 Memory is bounded by STATES_MAX states. Time is at most proportional to the states times the
 characters of all names; it is spent without the GIL but for pieces of NAMES_AT_ONCE names, which
@@ -31,11 +32,11 @@ from kbroker.coordinator.group.expression_parser import (
     parse,
 )
 
-__all__ = ["NAMES_AT_ONCE", "ExpressionError", "TextExpression", "TopicExpression"]
+__all__ = ["NAMES_AT_ONCE", "ExpressionError", "NameExpression", "TextExpression"]
 
 NAMES_AT_ONCE: Final = 5_000
 _BEYOND_ASCII: Final = 0x80
-# In a text a byte beyond ASCII is read as this one, which is in `.` and `[^a]` and is no letter.
+# What is beyond ASCII is read as this character, which is in `.` and `[^a]` and is no letter.
 _SUBSTITUTE: Final = 0x1A
 _TEXT_BYTES: Final = bytes(range(_BEYOND_ASCII)) + bytes([_SUBSTITUTE]) * _BEYOND_ASCII
 
@@ -47,8 +48,9 @@ _KINDS: Final = {
 }
 
 
-class TopicExpression:
-    """ExpressionError: the text is no expression, or one that is not supported."""
+class NameExpression:
+    """Over names of topics, which are ASCII, and ids, of which few are not. ExpressionError: the
+    text is no expression, or one that is not supported."""
 
     __slots__ = ("_automaton", "text")
 
@@ -74,7 +76,7 @@ class TopicExpression:
 
 
 class TextExpression:
-    """Searches texts for a part that matches. ExpressionError: as TopicExpression, or the
+    """Searches texts for a part that matches. ExpressionError: as NameExpression, or the
     expression has letters beyond ASCII, of which the automaton knows none.
 
     A search takes `states` steps for each byte of the text at most.
@@ -98,10 +100,10 @@ class TextExpression:
 
 
 def _in_bytes(text: str) -> bytes:
-    """A byte for each character; one beyond ASCII, which no set has, for each that is."""
+    """A byte for each character."""
     if text.isascii():
         return text.encode()
-    return bytes(min(ord(character), _BEYOND_ASCII) for character in text)
+    return bytes(code if (code := ord(each)) < _BEYOND_ASCII else _SUBSTITUTE for each in text)
 
 
 class _States:

@@ -6,9 +6,11 @@ from typing import Any, Final
 
 import pytest
 
+from kbroker.coordinator.group.expressions import NameExpression
 from kbroker.coordinator.txn.image import NO_PAIR, Pair
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode
+from kbroker.handlers import transactions
 from kbroker.handlers.registry import REGISTRY
 from kbroker.limits import KEPT_CLIENT_ID_CHARS_MAX
 from kbroker.metadata.controller.decisions import new_topic_image
@@ -314,6 +316,7 @@ def test_a_long_client_id_is_kept_in_part(served: Served) -> None:
         (2, {"transactional_id_pattern": "p.*"}, [PAY]),
         (2, {"transactional_id_pattern": "pe"}, []),
         (2, {"transactional_id_pattern": ""}, ["open", PAY]),
+        (2, {"transactional_id_pattern": "o.*|(?i)PAY.*"}, ["open", PAY]),
     ],
 )
 def test_a_list_with_filters(
@@ -359,6 +362,43 @@ def test_names_of_states_that_do_not_exist_and_patterns_that_are_none(served: Se
         transactional_id_pattern="(",
     )  # fmt: skip
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(?:(?:){4000000000}){4000000000}", "a{1001}", "(a)\\1", "(?=a)b", "\u00e9", "(" * 30_000],
+)
+def test_a_pattern_that_the_automaton_does_not_take_is_an_error(
+    served: Served, pattern: str
+) -> None:
+    """The first one, of 60 bytes, kept a handler busy for ever."""
+    answer = served.ask(
+        ApiKey.LIST_TRANSACTIONS, 2, state_filters=[], producer_id_filters=[],
+        transactional_id_pattern=pattern,
+    )  # fmt: skip
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_pattern_is_held_against_the_ids_alone_that_the_client_may_see(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("p-1", "p-2"):
+        served.init(transactional_id=name)
+    monkeypatch.setattr(transactions, "denied", lambda *_, **__: frozenset({"p-1"}))
+    looked_at: list[str] = []
+    matching = NameExpression.matching
+
+    def noted(expression: NameExpression, names: list[str]) -> list[str]:
+        looked_at.extend(names)
+        return matching(expression, names)
+
+    monkeypatch.setattr(NameExpression, "matching", noted)
+    answer = served.ask(
+        ApiKey.LIST_TRANSACTIONS, 2, state_filters=[], producer_id_filters=[],
+        transactional_id_pattern="p-.",
+    )  # fmt: skip
+    assert [each.transactional_id for each in answer.transaction_states] == ["p-2"]
+    assert "p-1" not in looked_at
 
 
 @pytest.mark.parametrize("version", range(7))
