@@ -49,6 +49,7 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 _NOT_AUTHORIZED: Final = "Authorization failed."
+_NO_SUCH_TOPIC: Final = "This server has no topic with this name."
 _NOT_SAID: Final = -1  # of a number of partitions or replicas
 
 # --- CreateTopics -----------------------------------------------------------------------------
@@ -218,6 +219,9 @@ class _Deletion:
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         self.order.append(TopicResult(name, code, _NOT_AUTHORIZED, topic_id or ZERO_UUID))
 
+    def miss(self, name: str) -> None:
+        self.order.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_SUCH_TOPIC))
+
     def ask(self, topic: str | UUID) -> None:
         self.order.append(len(self.wanted))
         self.wanted.append(topic)
@@ -307,6 +311,8 @@ def _plan(
             known = image.topic(name)
             if name in undeletable.hidden or (known is not None and name in undeletable.kept):
                 deletion.deny(name, None)
+            elif name in undeletable.kept:  # another client may be about to create it
+                deletion.miss(name)
             elif known is not None and times[None, known.topic_id]:
                 deletion.refuse(name, known.topic_id, "The topic is in the request by its id, too")
             else:

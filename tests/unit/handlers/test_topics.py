@@ -11,6 +11,8 @@ import pytest
 from kbroker import limits
 from kbroker.config import TOPIC_KEYS
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller.decisions import NewTopic
+from kbroker.security.rights import Operation
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, answer_of, part_of, request_of, written
 
@@ -304,6 +306,30 @@ def test_a_topic_named_in_no_way_in_two_ways_or_twice() -> None:
         ("c", topics["c"].topic_id, 0),
     ]
     assert set(broker.controller.image.topics) == {"a", "b"}
+
+
+@pytest.mark.parametrize("version", DELETE_VERSIONS)
+def test_a_topic_that_is_being_created_is_not_deleted_without_the_right(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may describe it and not delete it; its request waits after the creation."""
+
+    def deny(*asked: Any, **_: Any) -> frozenset[str]:
+        return frozenset(asked[4]) if asked[2] is Operation.DELETE else frozenset()
+
+    monkeypatch.setattr("kbroker.handlers.topics.denied", deny)
+    monkeypatch.setattr("kbroker.handlers.topics.may_on_cluster", lambda *_, **__: False)
+    broker = FakeBroker()
+    broker.controller.hold = True
+    broker.controller.create_topics([NewTopic("new", 1, 1, None, {})], False, lambda results: None)
+    request = broker.ask(delete(version, "new"))
+    broker.controller.release()
+    answer = answer_of(request)
+    assert outcome(answer) == [("new", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert set(broker.controller.image.topics) == {"new"}
+    assert outcome(broker.call(delete(version, "new"))) == [
+        ("new", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    ]
 
 
 @pytest.mark.parametrize("version", DELETE_VERSIONS)
