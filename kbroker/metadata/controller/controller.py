@@ -146,15 +146,13 @@ class Controller(Asking):
         self._new_session, self._transport = session.renew, transport
         self._channels: BrokerChannels | None = None
         self._follower: ImageFollower | None = None
-        if transport is not None:
-            # Imported for a cluster: a broker without a cluster is to stay small.
+        if transport is not None:  # imported here: a broker without a cluster is to stay small
             from kbroker.metadata.controller.broker_channels import channels_of
-            from kbroker.metadata.controller.image_follower import ImageFollower, topic_id_in
+            from kbroker.metadata.controller.image_follower import ImageFollower
 
             self._follower = ImageFollower(
-                self._propagation, lambda: self._election.last_epoch(),
-                lambda name: topic_id_in(self._store, name),
-            )  # fmt: skip
+                self._propagation, lambda: self._election.last_epoch(), self._notify
+            )
             self._channels = channels_of(ours.node_id, transport, self._notify, listeners.dice)
         self._configs = ConfigChanges(self._propagation, rules.configs)
         self._access = AccessChanges(
@@ -512,6 +510,8 @@ class Controller(Asking):
         """Make the image what the store says, and have all listeners follow."""
         nodes, self._stale = self._office(), True  # until this has worked
         acls, loaded = self._access.load_acls(nodes), nodes.load(self.image)
+        if self._follower is not None:
+            self._follower.store_read()
         image = ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
         image = image.with_brokers(loaded.brokers).with_topics(loaded.topics)
         image = image.with_configs(loaded.configs).with_features(self.image.features)

@@ -11,8 +11,9 @@ than the last in the store, where that can be asked (STALE_CONTROLLER_EPOCH), a 
 start of this broker (STALE_BROKER_EPOCH), of another cluster (INCONSISTENT_CLUSTER_ID), a
 difference from another image than ours (INVALID_UPDATE_VERSION; everything is sent then), and what
 was sent before something that came before it, over another connection: topics that were made in
-between would be deleted for it. For the same reason a whole image deletes no topic that the store
-has: a broker that was the controller may have read there what the next one has made since.
+between would be deleted for it. A broker that was the controller may have read in the store what
+the next one has done since; then a whole image of that one may be older, and is refused, too: the
+one that is sent for that refusal is not.
 """
 
 from __future__ import annotations
@@ -21,30 +22,20 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
-from uuid import UUID
+from functools import partial
 
 from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta import DeltaMismatchError
-from kbroker.metadata.controller import records
+from kbroker.metadata.controller.events import InStep
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.propagation import Propagation
-from kbroker.metadata.image import (
-    ClusterImage,
-    ImageDelta,
-    PartitionImage,
-    TopicImage,
-    delta_between,
-)
-from kbroker.metadata.store.base import NoNodeError, StoreUnavailableError
+from kbroker.metadata.image import ClusterImage, ImageDelta, PartitionImage, delta_between
+from kbroker.metadata.store.base import StoreUnavailableError
 from kbroker.types import TopicPartition
 
-if TYPE_CHECKING:
-    from kbroker.metadata.store.base import MetadataStore
-
 LastEpoch = Callable[[], int]
-# The id of the topic of this name in the store, None if there is none. StoreUnavailableError.
-TopicIdOf = Callable[[str], UUID | None]
+# Has an event handled after all that have come by now.
+Notify = Callable[[InStep], None]
 
 log = logging.getLogger("kbroker.controller")
 
@@ -52,15 +43,15 @@ log = logging.getLogger("kbroker.controller")
 class ImageFollower:
     """See the head of this file; on the controller's thread only."""
 
-    def __init__(
-        self, propagation: Propagation, last_epoch: LastEpoch, topic_id_of: TopicIdOf
-    ) -> None:
+    def __init__(self, propagation: Propagation, last_epoch: LastEpoch, notify: Notify) -> None:
         """`last_epoch` asks the store for the epoch of the last election; StoreUnavailableError
         where it cannot be asked."""
         self._propagation = propagation
         self._last_epoch = last_epoch
-        self._topic_id_of = topic_id_of
+        self._notify = notify
         self._epoch = NOTHING
+        self._read_in = NOTHING  # whole images of controllers up to this epoch may be too old
+        self._reads = 0
         self._version = NOTHING
         self._image: ClusterImage | None = None  # as the controller said it, logs or not
         self._informed = False  # since this process began
@@ -110,13 +101,25 @@ class ImageFollower:
         """The updates so far do not count: the whole image is to be sent."""
         self._version, self._image = NOTHING, None
 
+    def store_read(self) -> None:
+        """What is published is what the store says now. StoreUnavailableError: it is away."""
+        self._read_in = self._last_epoch()
+        self._reads += 1
+
+    def _trust(self, reads: int) -> None:
+        """All whole images are refused that came before the refusal of one."""
+        if reads == self._reads:
+            self._read_in = NOTHING
+
     def follow(self, update: ImageUpdate) -> ImageAnswer:
-        """Be at that version; it is for this start of this broker. StoreUnavailableError: nothing
-        has changed, and the controller sends it again."""
+        """Be at that version; it is for this start of this broker."""
         if update.controller_epoch < self._epoch:
             return ImageAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
         self.accept_epoch(update.controller_epoch)
         if update.version < self._version:
+            return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
+        if update.base == NOTHING and update.controller_epoch <= self._read_in:
+            self._notify(InStep(partial(self._trust, self._reads)))
             return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
         base = ClusterImage() if update.base == NOTHING else self._image
         if base is None or update.base not in (NOTHING, self._version):
@@ -127,30 +130,14 @@ class ImageFollower:
             log.warning("the controller's image does not fit: %s", error)
             return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
         known = self._propagation.image
-        since = self._made_since_it(image, known) if update.base == NOTHING else ()
         self._version, self._image = update.version, image
-        image = _with_newer(image.with_topics(since), known)
+        image = _with_newer(image, known)
         delta = delta_between(known, image)
         new = _made_since(known, delta) if self._informed else frozenset()
         self._informed = True
         self._propagation.catch_up(image, replace(delta, from_store=True, new=new))
         unusable, refusing = self._propagation.unusable, self._propagation.refusing
         return ImageAnswer(ErrorCode.NONE, tuple(sorted(unusable)), tuple(sorted(refusing)))
-
-    def _made_since_it(self, sent: ClusterImage, known: ClusterImage) -> tuple[TopicImage, ...]:
-        """Topics that are known here and in the store, and not in the image. The next update has
-        them, or says that they are deleted."""
-        missing = [topic for name, topic in known.topics.items() if name not in sent.topics]
-        return tuple(each for each in missing if self._topic_id_of(each.name) == each.topic_id)
-
-
-def topic_id_in(store: MetadataStore, name: str) -> UUID | None:
-    """A `TopicIdOf` of this store."""
-    path = records.topic_path(name)
-    try:
-        return records.decode_topic(path, store.get(path).data).topic_id
-    except NoNodeError:
-        return None
 
 
 def _made_since(known: ClusterImage, delta: ImageDelta) -> frozenset[TopicPartition]:
@@ -172,8 +159,8 @@ def _with_newer(sent: ClusterImage, known: ClusterImage) -> ClusterImage:
     """The image that was sent, except for partitions of which more is known here, and for levels
     of features of a later epoch, which a controller of an earlier kbroker does not send.
 
-    That is so where this broker was the controller and read the store while an update of the next
-    one was on its way; what came after that update is sent soon.
+    That is so where this broker was the controller and read the store while a change of the next
+    one was on its way; what came after that is sent soon.
     """
     newer: list[PartitionImage] = []
     for name, topic in sent.topics.items():

@@ -13,6 +13,7 @@ import pytest
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic
+from kbroker.metadata.controller.events import InStep
 from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.records import LOG_DIR_EVENTS, encode_broker
@@ -24,7 +25,7 @@ from kbroker.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from kbroker.metadata.store.base import Create, StoreUnavailableError
+from kbroker.metadata.store.base import Create
 from kbroker.types import TopicPartition
 from tests.unit.metadata.controller.brokers import Cluster, Wire, agree, follow, update_of
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -103,7 +104,7 @@ def test_an_old_image_is_refused(cluster: Cluster) -> None:
     answer = wait(lambda done: two.controller.follow(other, done))
     assert answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID
     answer = wait(lambda done: two.controller.follow(update_of(cluster, two), done))
-    assert answer.error is ErrorCode.NONE and "t" in two.image.topics  # the store has it
+    assert answer.error is ErrorCode.NONE and not two.image.topics  # it would have, had it fitted
 
 
 class Applied:
@@ -122,7 +123,7 @@ class Applied:
 def test_an_overtaken_update_deletes_nothing() -> None:
     """It was sent once more, over another connection, and then the first one was read."""
     applied: Any = Applied(ClusterImage(cluster_id="c"))
-    follower = ImageFollower(applied, lambda: 1, lambda name: None)
+    follower = ImageFollower(applied, lambda: 1, lambda event: None)
     partition = PartitionImage("t", 0, (1, 2), (1, 2), 1, 0, 0)
     topic = TopicImage("t", UUID(int=1), (partition,), {}, False)
     images = {3: ClusterImage(cluster_id="c"), 4: ClusterImage(cluster_id="c").with_topics([topic])}
@@ -138,32 +139,35 @@ def test_an_overtaken_update_deletes_nothing() -> None:
     assert receives(2, 3) is ErrorCode.NONE  # the next controller counts for itself
 
 
-def test_a_whole_image_deletes_no_topic_that_the_store_has() -> None:
-    """A controller that reads the store before it learns of the next one knows topics that were
-    made after that one's first update."""
+def test_a_whole_image_from_before_the_store_was_read_is_refused() -> None:
+    """A controller that reads the store before it learns of the next one knows what that one has
+    done since its first update: it has made a topic, and another one under its former name."""
     partition = PartitionImage("t", 0, (1, 2), (1, 2), 1, 0, 0)
-    topic = TopicImage("t", UUID(int=1), (partition,), {}, False)
+    topics = {id_: TopicImage(name, UUID(int=id_), (partition,), {}, False)
+              for id_, name in ((1, "t"), (2, "t"), (3, "u"))}  # fmt: skip
     empty = ClusterImage(cluster_id="c")
-    update = ImageUpdate(2, 1, 1, NOTHING, 1, ClusterDelta.between(ClusterImage(), empty))
+    before = empty.with_topics([topics[1]])
+    now = empty.with_topics([topics[2], topics[3]])
+    elected = [4]
+    events: list[InStep] = []
+    applied: Any = Applied(now)
+    follower = ImageFollower(applied, lambda: elected[-1], events.append)
 
-    def is_kept(stored: UUID | None) -> bool:
-        applied: Any = Applied(empty.with_topics([topic]))
-        follower = ImageFollower(applied, lambda: 1, {"t": stored}.get)
-        assert follower.follow(update).error is ErrorCode.NONE
-        return "t" in applied.image.topics
+    def receives(epoch: int, version: int, image: ClusterImage) -> ErrorCode:
+        delta = ClusterDelta.between(ClusterImage(), image)
+        return follower.follow(ImageUpdate(2, epoch, 1, NOTHING, version, delta)).error
 
-    assert is_kept(UUID(int=1))
-    assert not is_kept(None) and not is_kept(UUID(int=2))
-
-    def away(name: str) -> UUID | None:
-        raise StoreUnavailableError("cut off")
-
-    applied: Any = Applied(empty.with_topics([topic]))
-    follower = ImageFollower(applied, lambda: 1, away)
-    for _ in range(2):
-        with pytest.raises(StoreUnavailableError):
-            follower.follow(update)
-        assert "t" in applied.image.topics and not follower.follows
+    follower.store_read()
+    for _ in range(2):  # the second one waited beside the first one, and comes before the event
+        assert receives(4, 1, before) is ErrorCode.INVALID_UPDATE_VERSION
+        assert applied.image is now and not follower.follows
+    events[0].call()
+    assert receives(4, 2, now) is ErrorCode.NONE and follower.follows
+    follower.store_read()
+    events[1].call()  # of the reading before: it says nothing of this one
+    assert receives(4, 3, before) is ErrorCode.INVALID_UPDATE_VERSION
+    elected.append(5)  # after this broker has read: it has read all that this broker has
+    assert receives(5, 1, now) is ErrorCode.NONE
 
 
 def test_the_known_state_of_a_partition_does_not_go_back() -> None:
@@ -182,10 +186,8 @@ def test_the_known_state_of_a_partition_does_not_go_back() -> None:
     def receives(published: ClusterImage, known: ClusterImage) -> ClusterImage:
         applied: Any = Applied(known)
         update = ImageUpdate(2, 1, 1, NOTHING, 1, ClusterDelta.between(ClusterImage(), published))
-        assert (
-            ImageFollower(applied, lambda: 1, lambda name: None).follow(update).error
-            is ErrorCode.NONE
-        )
+        follower = ImageFollower(applied, lambda: 1, lambda event: None)
+        assert follower.follow(update).error is ErrorCode.NONE
         image: ClusterImage = applied.image
         return image
 
@@ -200,7 +202,7 @@ def test_a_controller_of_an_earlier_kbroker_takes_no_feature_level_back() -> Non
     known = ClusterImage(cluster_id="c").with_features(FinalizedFeatures(3, {"a": 1}))
     applied: Any = Applied(known)
     sent = ClusterDelta.between(ClusterImage(), ClusterImage(cluster_id="c"))
-    answer = ImageFollower(applied, lambda: 1, lambda name: None).follow(
+    answer = ImageFollower(applied, lambda: 1, lambda event: None).follow(
         ImageUpdate(2, 1, 1, NOTHING, 1, sent)
     )
     assert answer.error is ErrorCode.NONE

@@ -102,7 +102,7 @@ def test_the_first_brokers_of_a_process_are_not_new() -> None:
     deltas: list[ImageDelta] = []
     propagation = Propagation(lambda image, delta: (deltas.append(delta), ())[1], node_id=2)
     elected: list[int] = []
-    follower = ImageFollower(propagation, lambda: elected[-1], lambda name: None)
+    follower = ImageFollower(propagation, lambda: elected[-1], lambda event: None)
     topics = [new_topic_image(name, new_uuid(), [(1, 2)], {}) for name in "abc"]
     grown = with_epochs(topics[2], 1)
 
