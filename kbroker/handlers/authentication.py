@@ -76,6 +76,9 @@ class AuthenticatingRequest(ColdRequest, Protocol):
 class OpenRequest(ColdRequest, Protocol):
     """A request of an open channel, with which its client authenticates again."""
 
+    @property
+    def session_ends(self) -> bool: ...
+
     def refuse(self, body: bytes | None = None) -> None: ...
 
     def renew_session(self, body: bytes, expires_ns: int) -> None: ...

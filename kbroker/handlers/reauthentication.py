@@ -12,8 +12,9 @@ session without a lifetime, is no start: it gets the ILLEGAL_SASL_STATE of any o
 (`sasl_state.py`).
 
 Any handler thread; the lock is a leaf. A session is forgotten some time after it is over, since a
-closed connection is not reported here; of too many the oldest is forgotten, and its client has to
-connect again.
+closed connection is not reported here; of too many the oldest is forgotten. A client whose session
+was forgotten did nothing wrong: its connection is closed without an answer, after which it connects
+again. An error would end it, and any client's logins could bring that about.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ class Reauthentication:
         with self._lock:
             session = self._sessions.get(request.connection_id)
         if session is None:
-            return False
+            if not request.session_ends:
+                return False
+            request.close_connection("its session is not known any more")
+            return True
         try:
             if request.api_key == ApiKey.SASL_HANDSHAKE:
                 return self._start(session, request)

@@ -63,6 +63,11 @@ cdef class WrappedRequest:
         return session_principal(self._channel().session)
 
     @property
+    def session_ends(self):
+        """Whether the channel's session has an end, at which its client authenticates again."""
+        return self._channel().expires_ns != 0
+
+    @property
     def local_host(self):
         cdef Channel* channel = self._channel()
         return _host(channel.local_address, channel.is_ipv6)

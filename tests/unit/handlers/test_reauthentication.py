@@ -55,6 +55,10 @@ class Request:
         self.connection_id = connection
         self.ends: list[tuple[str, bytes | None]] = []
         self.expires_ns = -1
+        self.session_ends = True
+
+    def close_connection(self, reason: str) -> None:
+        self.ends.append(("close", None))
 
     def respond(self, body: bytes) -> None:
         self.ends.append(("respond", body))
@@ -73,6 +77,7 @@ class Rig:
         self.clock: ManualClock = self.broker.clock
         self.timer = Timer(self.clock)
         self.reauth_ms = LIFETIME_MS
+        self.session_ends = True
         self.authentication = Authentication(
             REGISTRY,
             self.broker.services,
@@ -97,6 +102,7 @@ class Rig:
 
     def send(self, key: ApiKey, version: int, body: bytes, connection: str = "c") -> Request:
         request = Request(key, version, body, connection)
+        request.session_ends = self.session_ends
         self.dispatch(request)
         return request
 
@@ -196,6 +202,7 @@ def test_without_a_lifetime_there_is_no_start(rig: Rig) -> None:
     rig.reauth_ms = 0
     rig.open()
     rig.advance(5_000)
+    rig.session_ends = False
     request, token = rig.name(), rig.token(b"alice")
     assert rig.passed == [request, token] and request.ends == token.ends == []
 
@@ -237,6 +244,7 @@ def test_another_connection_is_another_session(rig: Rig) -> None:
     rig.open()
     rig.advance(5_000)
     body = HANDSHAKE.Request(mechanism="NAMED").encode(1)
+    rig.session_ends = False
     request = rig.send(ApiKey.SASL_HANDSHAKE, 1, body, "other")
     assert rig.passed == [request]
 
@@ -322,6 +330,12 @@ def test_sessions_have_a_bound(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Non
     for at in range(5):
         rig.open(connection=str(at))
     assert rig.authentication.again.sessions == 3
+    rig.advance(2_000)
+    body = HANDSHAKE.Request(mechanism="NAMED").encode(1)
+    # The logins of others do not end this client: it connects again.
+    assert rig.send(ApiKey.SASL_HANDSHAKE, 1, body, "1").ends == [("close", None)]
+    body_of(rig.send(ApiKey.SASL_HANDSHAKE, 1, body, "2"), HANDSHAKE, 1, "respond")
+    assert not rig.passed
 
 
 def test_sessions_that_are_renewed_keep_no_dead_ones(rig: Rig) -> None:

@@ -297,11 +297,14 @@ def test_an_end_while_a_token_is_answered(
 
 
 class Expiring(Authenticator):
-    """Opens for a session that is over already; a request "renew" lets it last."""
+    """Opens for a session that is over already; a request "renew" lets it last, and "ends" is
+    answered with whether it has an end."""
 
     def __call__(self, request: WrappedRequest) -> None:
         if request.authenticates:
             request.open_channel(b"welcome", ALICE, 1)
+        elif request.body == b"ends":
+            request.respond(b"yes" if request.session_ends else b"no")
         elif request.body == b"renew":
             request.renew_session(b"renewed", 0)
         elif request.body == b"refuse":
@@ -347,9 +350,11 @@ def test_authenticating_again_renews_a_session(
     assert expired.receive_cold() == (1, b"again")
     expired.send(handshake_frame(b"again", 2, 36))
     assert expired.receive_cold() == (2, b"again")
-    expired.send(handshake_frame(b"renew", 3, 36) + cold_frame(b"x", 4))
-    assert expired.receive_cold() == (3, b"renewed")
-    assert expired.receive_cold() == (4, b"x")
+    expired.send(handshake_frame(b"ends", 3))
+    assert expired.receive_cold() == (3, b"yes")
+    expired.send(handshake_frame(b"renew", 4, 36) + cold_frame(b"ends", 5))
+    assert expired.receive_cold() == (4, b"renewed")
+    assert expired.receive_cold() == (5, b"no")
     assert closes(connect, "a session that was over") == 0
 
 
