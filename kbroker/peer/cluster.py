@@ -82,8 +82,9 @@ class Cluster:
         login: ClientLogin | None = None,
         home: int | None = None,
     ) -> None:
-        """`home`: the id of the broker at `bootstrap`, which has taken the login. Another one that
-        refuses it counts as one that is away: it may not know the user yet."""
+        """`home`: the id of the broker at `bootstrap`, which has taken the login. It is asked there
+        and not where it is advertised. Another one that refuses the login counts as one that is
+        away: it may not know the user yet."""
         self.brokers: dict[int, Address] = {}
         self.clock: Final = clock
         self.timeout_ms: Final = timeout_ms
@@ -130,7 +131,7 @@ class Cluster:
         for a while it is not tried again."""
         if self._home is None or error.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
             return
-        if address in self._bootstrap or address == self.brokers.get(self._home):
+        if address in self._bootstrap:
             return
         message = f"{address} refuses the login: {error.message}"
         self._refusing[address] = self.deadline_ns(SILENCE_MS), message
@@ -384,6 +385,8 @@ class Cluster:
             messages.decode_metadata,
         )
         brokers = {node_id: Address(b.host, b.port) for node_id, b in answer.brokers.items()}
+        if self._home in brokers:
+            brokers[self._home] = self._bootstrap[0]
         gone = set(self.brokers.values()) - set(brokers.values()) - set(self._bootstrap)
         self._links.forget(gone)
         for address in gone:

@@ -105,14 +105,14 @@ class ConsolePort:
             mechanisms = tuple(each for each in MECHANISMS if each in security.mechanisms)
             if mechanisms and security.client_auth != "required":
                 tls = _visitors_tls(security) if security.uses_tls else None
-                return Way(self._address_of(name), mechanisms, tls)
+                return Way(self._address_of(name, security), mechanisms, tls)
         if is_local or not (config[CLASS] or is_guarded):
             if plain:
                 return Way(self._broker.own_address(plain[0]), (), None)
             for name in with_tls:
                 security = config.security_of(name)
                 if security.client_auth != "required":
-                    return Way(self._address_of(name), (), _visitors_tls(security))
+                    return Way(self._address_of(name, security), (), _visitors_tls(security))
         raise UserError(
             "the console has no way into this broker for you",
             f"add a listener with SASL and one of {', '.join(MECHANISMS)}",
@@ -124,12 +124,13 @@ class ConsolePort:
         if not readiness.running:
             raise UserError(f"this broker is {readiness.phase}", "try again when it runs")
 
-    def _address_of(self, listener: str) -> str:
-        """Of a listener with TLS that which is in its certificate, if it is advertised."""
+    def _address_of(self, listener: str, security: ListenerSecurity) -> str:
+        """Of a listener with TLS that which is in its certificate, if it is advertised. Without TLS
+        no password leaves this machine: another one may be at the advertised address."""
         from kbroker.config.listeners import format_address
 
         endpoint = self.config.listeners.advertised_for(listener)
-        if endpoint is None:
+        if endpoint is None or not security.uses_tls:
             return self._broker.own_address(listener)
         return format_address(endpoint.host, endpoint.port)
 

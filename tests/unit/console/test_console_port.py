@@ -49,6 +49,12 @@ def test_a_listener_of_brokers_is_no_way_in_for_visitors_of_elsewhere() -> None:
     assert way(asked, is_local=True) == ("INSIDE", False)
 
 
+def test_no_password_goes_to_an_advertised_address_without_tls() -> None:
+    """Another machine may be there, which would read it."""
+    advertised = "advertised.listeners=INSIDE://127.0.0.1:9092,OUTSIDE://balancer:9093"
+    assert way(inside_and("SASL_PLAINTEXT", SCRAM, advertised), is_local=False) == ("OUTSIDE", True)
+
+
 @pytest.mark.parametrize(
     ("protocol", "settings"),
     [
