@@ -23,6 +23,7 @@ from kbroker.errors import ErrorCode
 from kbroker.log_lines import LogLines
 
 if TYPE_CHECKING:
+    from kbroker.handlers.mutations import Charge
     from kbroker.handlers.topic_creation import TopicCreator
     from kbroker.metadata.controller.decisions import TopicResult
 
@@ -49,10 +50,14 @@ class AutoTopicCreation:
             return frozenset(self._under_way)
 
     def create(
-        self, creator: TopicCreator, names: Iterable[str], noted: Noted | None = None
+        self,
+        creator: TopicCreator,
+        names: Iterable[str],
+        noted: Noted | None = None,
+        charge: Charge | None = None,
     ) -> None:
         """Have these topics created with the broker's defaults; returns at once. `noted` gets what
-        becomes of those that no request before has named."""
+        becomes of those that no request before has named, and `charge` is asked for them."""
         from kbroker.metadata.controller.decisions import NewTopic
 
         with self._lock:
@@ -78,7 +83,7 @@ class AutoTopicCreation:
                     )
 
         try:
-            creator.create_topics([NewTopic(name) for name in wanted], False, done)
+            creator.create_topics([NewTopic(name) for name in wanted], False, done, charge)
         except BaseException:
             self._forget(wanted)
             raise

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.authorization import denied, may_on_cluster, operations
 from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED, brokers_on, topic_entry
+from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.services import BrokersSeen, brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
 from kbroker.metadata.image import INTERNAL_TOPICS
@@ -220,7 +221,8 @@ class _View:
                 from kbroker.handlers.audited import auto_creation  # few have an audit log
 
                 noted = auto_creation(self._services.audit, self._call.session)
-            self._services.auto_topics.create(creator, creatable, noted)
+            charge = Mutations(self._services, self._call).charge
+            self._services.auto_topics.create(creator, creatable, noted, charge)
         return found
 
 

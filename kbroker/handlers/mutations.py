@@ -1,6 +1,6 @@
 """What a client's changes of topics cost of its quota controller_mutation_rate (KIP-599).
 
-Place in the flow: handlers of CreateTopics, CreatePartitions and DeleteTopics make one for each
+Place in the flow: handlers of requests that create or delete topics or partitions make one for each
 request and give it to the controller, which charges each topic for its partitions before it does
 anything for it. A client of a strict version is refused a topic while it owes; older versions do
 not know that error, and only wait.
@@ -30,6 +30,9 @@ STRICT_SINCE: Final = {
     ApiKey.CREATE_TOPICS: 6,
     ApiKey.DELETE_TOPICS: 5,
     ApiKey.CREATE_PARTITIONS: 3,
+    # Of topics that are created since they were asked for; no version answers how that went.
+    ApiKey.METADATA: 0,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: 0,
 }
 _KIND: Final = "mutation"
 

@@ -35,6 +35,7 @@ from kbroker.coordinator.streams_group.messages import HeartbeatAsked
 from kbroker.coordinator.streams_group.topology import Status, StatusCode, in_words
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.authorization import denied, may_on_cluster
+from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.reply import short_message
 from kbroker.handlers.topic_creation import topic_creator
 from kbroker.metadata.image import INTERNAL_TOPICS
@@ -315,7 +316,8 @@ def _create(services: Services, call: Call[Request], done: HeartbeatDone) -> tup
 
         noted = auto_creation(services.audit, call.session)
     keep_ms = _FAILURE_INTERVALS * interval_ms
-    topics.create(topic_creator(services), done.missing, clock, keep_ms, noted)
+    charge = Mutations(services, call).charge
+    topics.create(topic_creator(services), done.missing, clock, keep_ms, noted, charge)
     failures = topics.failures(names, clock.monotonic_ms())
     if not failures:
         return done.statuses

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.streams_group.images import InternalTopic
     from kbroker.handlers.auto_topics import Noted
+    from kbroker.handlers.mutations import Charge
     from kbroker.handlers.topic_creation import TopicCreator
     from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 
@@ -51,9 +52,10 @@ class StreamsTopics:
         clock: Clock,
         keep_ms: int,
         noted: Noted | None = None,
+        charge: Charge | None = None,
     ) -> None:
         """Have these created; returns at once. Failures are kept for `keep_ms`. `noted` gets what
-        becomes of those that are not under way."""
+        becomes of those that are not under way, and `charge` is asked for them."""
         with self._lock:
             room = CREATIONS_MAX - len(self._under_way)
             wanted = [each for each in topics if each.name not in self._under_way][: max(0, room)]
@@ -63,7 +65,7 @@ class StreamsTopics:
             return
         try:
             done = partial(self._created, names, clock, keep_ms, noted)
-            creator.create_topics([_new_topic(each) for each in wanted], False, done)
+            creator.create_topics([_new_topic(each) for each in wanted], False, done, charge)
         except BaseException:
             self._forget(names)
             raise

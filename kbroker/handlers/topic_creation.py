@@ -7,13 +7,15 @@ here is one; in a cluster it may be another broker, which is then asked as a cli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kbroker.handlers.mutations import Charge
     from kbroker.handlers.services import Services
+    from kbroker.metadata.controller.decisions import TopicResult
 
 # No client waits for the creation; its request waits at the controller no longer than this.
 TIMEOUT_MS: Final = 30_000
@@ -22,9 +24,14 @@ _VERSION: Final = 7
 
 class TopicCreator(Protocol):
     def create_topics(
-        self, specs: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
+        self,
+        specs: Sequence[Any],
+        validate_only: bool,
+        done: Callable[[Any], None],
+        charge: Charge | None = None,
     ) -> None:
-        """`done` gets one result per spec, in their order."""
+        """`done` gets one result per spec, in their order. `charge` is asked for the partitions of
+        each topic, and may refuse it."""
 
 
 def topic_creator(services: Services) -> TopicCreator:
@@ -40,8 +47,14 @@ class _AnotherBroker:
         self._services = services
 
     def create_topics(
-        self, specs: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
+        self,
+        specs: Sequence[Any],
+        validate_only: bool,
+        done: Callable[[Any], None],
+        charge: Charge | None = None,
     ) -> None:
+        """As of `TopicCreator`. The controller takes this broker for the client, so what the real
+        one owes is charged here; what it may not have is not asked for."""
         from kbroker.metadata.controller.decisions import TopicResult
         from kbroker.peer.messages import NewTopic, decode_create_topics, encode_create_topics
         from kbroker.protocol.wire import ProtocolError, Reader
@@ -49,9 +62,18 @@ class _AnotherBroker:
 
         image, peers = self._services.controller.image, self._services.peers
         broker = image.brokers.get(image.controller_id)
+        refused = {} if charge is None else self._charged(specs, charge)
+        wanted = [each for each in specs if each.name not in refused]
+
+        def finish(results: Iterable[TopicResult]) -> None:
+            of_each = refused | {each.name: each for each in results}
+            missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller did not say.")
+            done([
+                of_each.get(each.name) or TopicResult.failed(each.name, missing) for each in specs
+            ])  # fmt: skip
 
         def failed(error: KafkaError) -> None:
-            done([TopicResult.failed(each.name, error) for each in specs])
+            finish([TopicResult.failed(each.name, error) for each in wanted])
 
         def answered(answer: bytes | KafkaError) -> None:
             if isinstance(answer, KafkaError):
@@ -62,16 +84,32 @@ class _AnotherBroker:
             except ProtocolError as error:
                 failed(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             else:
-                done([TopicResult(each.name, each.error, each.message) for each in results])
+                finish([TopicResult(each.name, each.error, each.message) for each in results])
 
+        if not wanted:
+            finish(())
+            return
         if peers is None or broker is None or broker.node_id == self._services.node_id:
             failed(KafkaError(ErrorCode.NOT_CONTROLLER, "There is no controller now."))
             return
         topics = [
             NewTopic(each.name, each.partitions, each.replication_factor, each.configs)
-            for each in specs
+            for each in wanted
         ]
         body = encode_create_topics(
             _VERSION, topics, timeout_ms=TIMEOUT_MS, validate_only=validate_only
         )
         peers.forward(broker, int(ApiKey.CREATE_TOPICS), _VERSION, body, answered)
+
+    def _charged(self, specs: Sequence[Any], charge: Charge) -> dict[str | None, TopicResult]:
+        """Those that are refused. The partitions of a topic with the controller's defaults are
+        counted by the settings of this broker."""
+        from kbroker.metadata.controller.decisions import TopicResult
+
+        default = self._services.config["num.partitions"]
+        refused: dict[str | None, TopicResult] = {}
+        for each in specs:
+            error = charge(each.partitions if each.partitions > 0 else default)
+            if error is not None:
+                refused[each.name] = TopicResult.failed(each.name, error)
+        return refused

@@ -287,6 +287,40 @@ def test_a_topic_that_is_named_is_made_by_the_controller_that_is_another(
     )
 
 
+def test_what_a_client_may_not_have_is_not_asked_for_at_another_controller(
+    broker: FakeBroker,
+) -> None:
+    """That one takes this broker for the client, so the client is charged here."""
+    quota = KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+    left = [4]
+
+    def charge(partitions: int) -> KafkaError | None:
+        left[0] -= partitions
+        return quota if left[0] < 0 else None
+
+    outcomes: list[TopicResult] = []
+    creator = topic_creator(broker.services)
+    peers(broker).answer = _created(("fresh", ErrorCode.NONE))
+    specs = [NewTopic("fresh", 3), NewTopic("more", 2)]
+    creator.create_topics(specs, False, outcomes.extend, charge)
+    assert [(each.name, each.error) for each in outcomes] == [
+        ("fresh", ErrorCode.NONE),
+        ("more", quota.code),
+    ]
+    ((_, _, version, body),) = peers(broker).asked
+    assert [each.name for each in create_topics.Request.decode(body, version).topics] == ["fresh"]
+    outcomes.clear()
+    creator.create_topics([NewTopic("more")], False, outcomes.extend, charge)
+    assert [each.error for each in outcomes] == [quota.code] and len(peers(broker).asked) == 1
+
+
+def test_an_answer_without_a_topic_is_an_error_of_it(broker: FakeBroker) -> None:
+    outcomes: list[TopicResult] = []
+    peers(broker).answer = _created()
+    topic_creator(broker.services).create_topics([NewTopic("fresh")], False, outcomes.extend)
+    assert [each.error for each in outcomes] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
 @pytest.mark.parametrize("answer", [b"\xff", KafkaError(ErrorCode.NOT_CONTROLLER)])
 def test_a_topic_that_was_not_made_is_reported(
     broker: FakeBroker, answer: bytes | KafkaError

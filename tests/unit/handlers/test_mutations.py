@@ -96,3 +96,24 @@ def test_the_answer_has_the_time_and_the_client_waits() -> None:
     assert isinstance(charges[1], KafkaError) and charges[1].code is REFUSED.code
     assert 800 <= request.throttle_ms <= 1_000
     assert quotas.figures()[0][0] == "mutation"
+
+
+def test_topics_that_a_client_asks_for_are_charged_to_it() -> None:
+    """Metadata creates them, and as CreateTopics of a strict version the controller may not."""
+    broker = FakeBroker()
+    charges: list[object] = []
+
+    def charged(specs: object, validate_only: bool, done: object, charge: object = None) -> None:
+        charges.extend(charge(1) for _ in specs)  # type: ignore[operator, attr-defined]
+
+    broker.controller.create_topics = charged  # type: ignore[assignment,method-assign]
+    quotas = limited(broker)
+    table = messages.metadata
+    topics = [table.MetadataRequestTopic(name=f"t{number}") for number in range(15)]
+    request = table.Request(topics=topics, allow_auto_topic_creation=True)
+    broker.send(ApiKey.METADATA, 4, request.encode(4))
+    refused = [each for each in charges if each is not None]
+    # Eleven tokens were there, and the one that ends them may be more than is left.
+    assert len(charges) == 15 and len(refused) in (3, 4)
+    assert all(isinstance(each, KafkaError) and each.code is REFUSED.code for each in refused)
+    assert quotas.figures()[0][0] == "mutation"

@@ -188,7 +188,9 @@ class Creator:
     def __init__(self) -> None:
         self.asked: list[tuple[list[Any], Callable[[Any], None]]] = []
 
-    def create_topics(self, specs: Any, validate_only: bool, done: Callable[[Any], None]) -> None:
+    def create_topics(
+        self, specs: Any, validate_only: bool, done: Callable[[Any], None], charge: Any = None
+    ) -> None:
         assert not validate_only
         self.asked.append((list(specs), done))
 
