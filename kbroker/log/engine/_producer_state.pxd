@@ -61,6 +61,10 @@ cdef struct ProducerUndo:
     int8_t is_marker
 
 
+cdef enum:
+    UNDO_KEPT_MAX = 256
+
+
 cdef struct ProducerTable:
     Table by_id
     Producer* oldest
@@ -136,8 +140,13 @@ cdef inline void producers_commit(ProducerTable* table) noexcept nogil:
     if table.guards.by_id.count:
         producers_end_guards(table)
     table.undo_count = 0
+    if table.undo_max > UNDO_KEPT_MAX:
+        producers_free_undo(table)
     table.write += 1
 
+
+# What a write of very many producers needed: a log does not keep it.
+cdef void producers_free_undo(ProducerTable* table) noexcept nogil
 
 # Now that what they were for is in the log: a write that fails leaves them.
 cdef void producers_end_guards(ProducerTable* table) noexcept nogil

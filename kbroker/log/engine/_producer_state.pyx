@@ -377,10 +377,9 @@ cdef int remember(
 
 
 cdef Producer* to_change(
-    ProducerTable* table, int64_t producer_id, int is_marker
+    ProducerTable* table, Producer* producer, int64_t producer_id, int is_marker
 ) noexcept nogil:
-    # Its state before that is remembered. NULL: no memory.
-    cdef Producer* producer = producers_find(table, producer_id)
+    # Its state before that is remembered; it is made where it was not found. NULL: no memory.
     cdef int is_new = producer == NULL
     if is_new:
         producer = insert(table, producer_id)
@@ -422,8 +421,12 @@ cdef int producers_note(
     ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t base_sequence,
     int32_t last_offset_delta, int64_t base_offset, int64_t timestamp_ms, const Bound* start
 ) noexcept nogil:
-    cdef Producer* producer = to_change(table, producer_id, 0)
+    cdef Producer* producer = producers_find(table, producer_id)
     cdef ProducerBatch* batch
+    # To roll back one needs its state before the write, and before each beginning of a transaction.
+    if (producer == NULL or producer.written_in != table.write
+            or (start != NULL and producer.transaction == NULL)):
+        producer = to_change(table, producer, producer_id, 0)
     if producer == NULL:
         return ENOMEM
     if (start != NULL and producer.transaction == NULL
@@ -448,7 +451,7 @@ cdef int producers_note_marker(
     cdef Producer* producer
     if room_for_aborted(table) != 0:
         return ENOMEM
-    producer = to_change(table, producer_id, 1)
+    producer = to_change(table, producers_find(table, producer_id), producer_id, 1)
     if producer == NULL:
         return ENOMEM
     end_transaction(table, producer, marker, offset)
@@ -482,6 +485,12 @@ cdef int producers_note_stored(
         table, header.producer_id, header.producer_epoch, header.base_sequence,
         header.last_offset_delta, header.base_offset, header.max_timestamp_ms,
         &start if header.attributes & TRANSACTIONAL_BIT else NULL)
+
+
+cdef void producers_free_undo(ProducerTable* table) noexcept nogil:
+    free(table.undo)
+    table.undo = NULL
+    table.undo_max = 0
 
 
 cdef void producers_end_guards(ProducerTable* table) noexcept nogil:
@@ -523,6 +532,8 @@ cdef void producers_roll_back(ProducerTable* table) noexcept nogil:
     while table.undo_count > 0:
         take_back(table)
     table.aborted_count = 0
+    if table.undo_max > UNDO_KEPT_MAX:
+        producers_free_undo(table)
     table.write += 1
 
 

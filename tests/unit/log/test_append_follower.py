@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -12,7 +16,7 @@ from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.looking._tools import crc32c
 from kbroker.testing.file_faults import Fault, FileFaults
-from tests.support.led_log import LedLog
+from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import build_batch, parse_batches, seal
 from tests.unit.log.conftest import OpenLog
 
@@ -237,6 +241,58 @@ def test_only_the_leader_of_its_epoch_is_followed(open_log: OpenLog) -> None:
     with pytest.raises(KafkaError):
         log.follow_bounds(EPOCH + 1, 0, 0)
     assert log.log_end_offset == 0
+
+
+def known(log: LedLog) -> tuple[int, list[Any]]:
+    end, entries = log.producer_entries(every_batch=True)
+    return end, sorted(entries)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_write_with_many_batches_of_a_producer_or_none_of_it(
+    open_log: OpenLog, tmp_path: Path, seed: int
+) -> None:
+    """Idempotent batches, transactions that go on, end and begin again, and other epochs, in one
+    write: what is known of the producers is what the leader knows, or what it was before."""
+    dice = Random(seed)
+    leader = open_led_log(tmp_path / "leader-0", "leader", 0, UUID(int=1), {})
+    leader.set_leadership(1, True, EPOCH, 1)
+    log = following(open_log)
+    sequences: dict[int, int] = {}
+    epochs = dict.fromkeys(range(4), 0)
+    half = 0
+    for step in range(24):
+        if step == 12:
+            half = len(bytes_of(leader))
+        producer = dice.randrange(4)
+        if producer > 1 and producer in sequences and dice.random() < 0.3:
+            leader.append_marker(
+                producer, epochs[producer], 0, committed=dice.random() < 0.5,
+                transaction_version=1, now_ms=1,
+            )  # fmt: skip
+            continue
+        if dice.random() < 0.1:
+            epochs[producer] += 1
+            sequences[producer] = 0
+        sequence = sequences.setdefault(producer, 0)
+        sequences[producer] += 1
+        batch = build_batch(
+            [b"v"], producer_id=producer, producer_epoch=epochs[producer], base_sequence=sequence,
+            attributes=0x10 if producer > 1 else 0,
+        )  # fmt: skip
+        try:
+            leader.append(batch, guard=-1, now_ms=1)
+        except KafkaError:
+            sequences[producer] -= 1
+    sent = bytes_of(leader)
+    log.append_as_follower(sent[:half], EPOCH)
+    before = known(log)
+    with FileFaults(Fault(("write",), ".log", error=errno.ENOSPC)):
+        assert refused(log, sent[half:]) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert known(log) == before
+    assert log.append_as_follower(sent[half:], EPOCH) == leader.log_end_offset
+    assert known(log) == known(leader)
+    leader.close(clean=True)
 
 
 @pytest.mark.parametrize("bytes_max", [-1, 30])
