@@ -142,7 +142,7 @@ class UserChanges:
                 plan.results.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message))
                 continue
             plan.results.append(None)
-            if after != node.settings:
+            if after != node.settings or node.earlier is not None:
                 operations = writing_user(tree, node, after)
                 tree.note(operations)
                 plan.units.append(operations)

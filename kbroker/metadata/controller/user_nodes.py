@@ -9,9 +9,11 @@ Kafka 3.9 keeps of a user.
 
 Place in the flow: as `nodes.py` for topics. Names are in the form of a URL's query, as Kafka 3.9
 writes them; `<default>` is for every one. An IPv6 address has its colons as they are: Kafka 3.9
-quotes them, cannot read that as an address, and then does not start. Settings that mean nothing
-here are kept. A node below `/config/users/NAME` (of one client id) keeps NAME's node there, without
-settings. A node without settings is removed, and so are its parents where they have no others.
+quotes them, cannot read that as an address, and then does not start. A quoted node that an earlier
+kbroker wrote counts where there is no other; a change of that address replaces it. Settings that
+mean nothing here are kept. A node below `/config/users/NAME` (of one client id) keeps NAME's node
+there, without settings. A node without settings is removed, and so are its parents where they have
+no others.
 
 A change in ZooKeeper has a notice, by which Apache Kafka's tools and brokers learn of it, and
 kbroker of theirs: kafka-configs 3.9 writes the same two nodes. Of notices the last ones are kept.
@@ -23,7 +25,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from kbroker.errors import DataDirectoryError
 from kbroker.limits import NOTICES_KEPT_MAX
@@ -69,6 +71,7 @@ class UserNode(NamedTuple):
     path: str
     settings: Mapping[str, str]
     version: int | None
+    earlier: Delete | None = None  # of an address: the node that an earlier kbroker wrote
 
 
 def user_path(name: str) -> str:
@@ -154,8 +157,11 @@ def load_quotas(store: MetadataStore) -> dict[QuotaEntity, Mapping[str, str]]:
     found: dict[QuotaEntity, Mapping[str, str]] = {}
     for folder in folders:
         with suppress(NoNodeError):
-            for child, node in store.children_data(folder).items():
-                _note_quota(found, f"{folder}/{child}", node)
+            nodes = store.children_data(folder)
+            for child, node in nodes.items():
+                right = unquote(child)
+                if folder != IPS or right == child or right not in nodes:
+                    _note_quota(found, f"{folder}/{child}", node)
     return found
 
 
@@ -176,14 +182,28 @@ def load_user(store: Tree, name: str) -> UserNode:
 
 def load_entity(store: Tree, entity: QuotaEntity) -> UserNode:
     """DataDirectoryError: it cannot be read; ValueError: no node can be called so."""
-    paths = [entity_path(entity)]
-    if entity.ip is not None:  # an earlier kbroker quoted the colons
-        paths.append(f"{IPS}/{_node_name(entity.ip)}")
-    for path in paths:
-        with suppress(NoNodeError):
-            node = store.get(path)
-            return UserNode(path, _settings(path, node.data), node.version)
-    return UserNode(paths[0], {}, None)
+    path = entity_path(entity)
+    node, earlier = _node(store, path), None
+    if entity.ip is not None:
+        quoted = f"{IPS}/{_node_name(entity.ip)}"  # an earlier kbroker quoted the colons
+        earlier = _node(store, quoted) if quoted != path else None
+    settings: Mapping[str, str] = {}
+    if node is not None:
+        settings = _settings(path, node.data)
+    elif earlier is not None:
+        settings = _settings(quoted, earlier.data)
+    return UserNode(
+        path,
+        settings,
+        node.version if node is not None else None,
+        Delete(quoted, earlier.version) if earlier is not None else None,
+    )
+
+
+def _node(store: Tree, path: str) -> Node | None:
+    with suppress(NoNodeError):
+        return store.get(path)
+    return None
 
 
 def _settings(path: str, data: bytes) -> dict[str, str]:
@@ -193,13 +213,15 @@ def _settings(path: str, data: bytes) -> dict[str, str]:
 def writing_user(store: Tree, node: UserNode, settings: Mapping[str, str]) -> list[Operation]:
     """What makes these the settings, if the node is as it was read. Of a client of a user the
     parents are made or removed, too."""
+    removing = [] if node.earlier is None else [node.earlier]
     if node.version is None:
         if not settings:
-            return []
-        return [*_making_parents(store, node), Create(node.path, records.encode_configs(settings))]
+            return [*removing]
+        creating = Create(node.path, records.encode_configs(settings))
+        return [*_making_parents(store, node), creating, *removing]
     if not settings and not store.children(node.path):
-        return [Delete(node.path, node.version), *_removing_parents(store, node)]
-    return [Set(node.path, records.encode_configs(settings), node.version)]
+        return [Delete(node.path, node.version), *_removing_parents(store, node), *removing]
+    return [Set(node.path, records.encode_configs(settings), node.version), *removing]
 
 
 def _parents(node: UserNode) -> tuple[str, str] | None:

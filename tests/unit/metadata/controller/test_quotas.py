@@ -67,20 +67,48 @@ def test_nodes_and_notices_are_as_kafka_writes_them(store: EmbeddedStore, path: 
     assert propagation.image.settings_bytes == 0
 
 
-def test_an_address_keeps_the_node_that_it_has(store: EmbeddedStore) -> None:
-    earlier = "/config/ips/%3A%3A1"
-    write(store, earlier, RATE)
+EARLIER = "/config/ips/%3A%3A1"  # as an earlier kbroker wrote ::1
+LOOPBACK = QuotaEntity(ip="::1")
+FASTER = {"producer_byte_rate": "2048"}
+
+
+@pytest.mark.parametrize("settings", [FASTER, RATE])
+def test_a_change_of_an_address_replaces_its_quoted_node(
+    store: EmbeddedStore, settings: dict[str, str]
+) -> None:
+    write(store, EARLIER, RATE)
     changes, nodes, propagation = changes_of(store)
-    entity = QuotaEntity(ip="::1")
-    assert propagation.image.quotas == {entity: RATE}
-    faster = {"producer_byte_rate": "2048"}
-    assert changes.alter(nodes, [QuotaChange(entity, faster)]) == [None]
-    assert node(store, earlier) == {"version": 1, "config": faster}
-    assert changes.alter(nodes, [QuotaChange(entity, remove=GONE)]) == [None]
+    assert propagation.image.quotas == {LOOPBACK: RATE}
+    assert changes.alter(nodes, [QuotaChange(LOOPBACK, settings)]) == [None]
+    assert store.children("/config/ips") == ["::1"]
+    assert node(store, "/config/ips/::1") == {"version": 1, "config": settings}
+    assert changes.alter(nodes, [QuotaChange(LOOPBACK, remove=GONE)]) == [None]
     assert store.children("/config/ips") == []
     assert propagation.image.quotas == {}
-    assert changes.alter(nodes, [QuotaChange(entity, RATE)]) == [None]
-    assert store.children("/config/ips") == ["::1"]
+
+
+@pytest.mark.parametrize("right", [FASTER, {}])
+def test_the_right_node_of_an_address_counts_beside_a_quoted_one(
+    store: EmbeddedStore, right: dict[str, str]
+) -> None:
+    write(store, "/config/ips/::1", right)
+    write(store, EARLIER, RATE)
+    changes, nodes, propagation = changes_of(store)
+    assert propagation.image.quotas == ({LOOPBACK: right} if right else {})
+    note(store, 0, "ips/%3A%3A1")
+    assert changes.notices_came(nodes)
+    assert propagation.image.quotas == ({LOOPBACK: right} if right else {})
+    assert changes.alter(nodes, [QuotaChange(LOOPBACK, remove=GONE)]) == [None]
+    assert store.children("/config/ips") == []
+    assert changes_of(store)[2].image.quotas == {}
+
+
+def test_an_address_without_settings_loses_its_quoted_node(store: EmbeddedStore) -> None:
+    write(store, EARLIER, RATE)
+    changes, nodes, propagation = changes_of(store)
+    assert changes.alter(nodes, [QuotaChange(LOOPBACK, remove=GONE)]) == [None]
+    assert store.children("/config/ips") == []
+    assert propagation.image.quotas == {}
 
 
 def test_parents_stay_as_long_as_they_have_something(store: EmbeddedStore) -> None:
