@@ -18,6 +18,7 @@ from kbroker.config.admin_listeners import AdminListener
 from kbroker.errors import InvariantError
 from kbroker.handlers import reply
 from kbroker.limits import THREAD_LIVES_MAX
+from kbroker.log_lines import LogLines
 from kbroker.metadata.controller.event_loop import EventLoop
 from kbroker.metadata.store.base import EventType, WatchEvent, WatchKind
 from kbroker.metadata.store.watches import WatchRegistry
@@ -78,6 +79,29 @@ def test_a_lost_thread_is_logged_counted_and_listed(
     assert health.failures() == {"kbroker-test": THREAD_LIVES_MAX}
     assert [check.name for check in readiness.checks() if not check.ok] == ["thread kbroker-test"]
     assert any("kbroker-test has ended" in line for line in caplog.messages)
+
+
+def test_a_thread_is_dead_though_there_is_no_memory_for_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    given_up = threading.Event()
+    lives: list[int] = []
+
+    def loop() -> None:
+        lives.append(1)
+        raises()
+
+    thread = OwnThread("kbroker-test", loop, given_up.set)
+    monkeypatch.setattr(own_thread, "THREAD_PAUSE_MS", 0)
+    monkeypatch.setattr(own_thread.logger, "critical", no_memory)
+    monkeypatch.setattr(LogLines, "write", no_memory)
+    thread.start()
+    ended(thread)
+    assert given_up.is_set()
+    assert len(lives) == THREAD_LIVES_MAX
 
 
 class Waiting(DelayedOperation):
