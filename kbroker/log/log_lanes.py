@@ -26,7 +26,7 @@ from uuid import UUID
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.opening.recovery import LogNotReadyError
-from kbroker.log.upkeep.lane import AtOnce, Lane, MakeLane, Work, at_once
+from kbroker.log.upkeep.lane import AtOnce, Lane, MakeLane, Work, at_once, replace_lane
 from kbroker.log_lines import LogLines
 from kbroker.types import TopicPartition
 
@@ -181,6 +181,8 @@ class LogLanes:
         for directory, works in put.items():
             lane = self._lane(directory)
             lane.wait(works, stuck_ms)
+            if lane.is_lost:
+                self._lane(directory).wait(works, stuck_ms)
             if any(work.late for work in works):
                 self._log_stuck(directory)
             for work in works:
@@ -212,7 +214,7 @@ class LogLanes:
                 if isinstance(work, _Opening) and work.wanted:
                     self._over.append(work.name)
             is_time = now_ns - self._over_since_ns > READY_TOGETHER_NS
-            if not self._over_since_ns or not (is_time or not self._lane(directory).left):
+            if not self._over_since_ns or not (is_time or not self._lanes[directory].left):
                 return
             names, self._over, self._over_since_ns = self._over, [], 0
         self._ready(names)
@@ -237,6 +239,15 @@ class LogLanes:
         if lane is None:
             lane = self._make(partial(self._work_over, directory), self._clock)
             self._lanes[directory] = lane
+        elif lane.is_lost:
+            fresh = self._make(partial(self._work_over, directory), self._clock)
+            try:
+                replace_lane(lane, fresh)
+            except (RuntimeError, MemoryError) as error:
+                logger.error("%s: no thread begins for one that is lost: %s", directory.path, error)
+                return lane
+            logger.error("%s: the thread for its logs is lost, and is replaced", directory.path)
+            lane = self._lanes[directory] = fresh
         return lane
 
     def _directory_of(self, name: TopicPartition) -> tuple[DataDirectory | None, bool]:
@@ -263,7 +274,7 @@ class LogLanes:
 
     def stop(self) -> frozenset[DataDirectory]:
         """After all that was put; the directories whose lanes do not come to an end."""
-        return frozenset(it for it, lane in list(self._lanes.items()) if not lane.stop())
+        return frozenset(it for it in list(self._lanes) if not self._lane(it).stop())
 
     @property
     def threads(self) -> Iterator[OwnThread]:

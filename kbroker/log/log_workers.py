@@ -10,21 +10,22 @@ opens and removes logs (`log_lanes.py`): a log that hangs must not delay those. 
 here have a worker of their own: what is asked of one is refused without a disk.
 
 The queue has what callers put into it; each of them says why that is bounded. After `stop` nothing
-is taken any more. Should a worker's thread be lost (own_thread.py), its work is not done, and there
-is a line: the next start finds what is left to do.
+is taken any more. A worker whose thread is lost (own_thread.py) is replaced, with a line, at once
+or when a thread can begin again; the next one does what waits.
 
 Any thread. Lock: `_lock`, around the workers; below it a worker's own.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kbroker.log.upkeep.lane import Lane, MakeLane, ThreadLane, Work
+from kbroker.log.upkeep.lane import Lane, MakeLane, ThreadLane, Work, replace_lane
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from kbroker.own_thread import OwnThread
     from kbroker.purgatory.timer import CallLater
     from kbroker.types import TopicPartition
+
+logger: Final = logging.getLogger("kbroker.log")
 
 THREAD_NAME: Final = "kbroker-log-worker"
 STUCK_MS: Final = 500
@@ -56,7 +59,7 @@ class LogWorkers:
         self._path_of: Final = path_of
         self._clock: Final = clock
         self._failures: Final = failures
-        self._make: Final = make or partial(ThreadLane, name=THREAD_NAME)
+        self._make: Final = make or partial(ThreadLane, name=THREAD_NAME, lost=self._look)
         self._lock: Final = threading.Lock()
         self._workers: dict[Path | None, Lane] = {}
         self._hanging: dict[Path | None, list[Lane]] = {}
@@ -74,10 +77,10 @@ class LogWorkers:
             worker = self._workers.get(directory)
             if worker is None:
                 worker = self._workers[directory] = self._make(self._over, self._clock)
-            elif worker.is_stuck(STUCK_MS):
+            elif worker.is_lost or worker.is_stuck(STUCK_MS):
                 worker = self._replaced(directory, worker)
             worker.put(work)
-            if worker.left > 1:
+            if worker.left > 1 or worker.is_lost:
                 self._look_later_locked()
 
     def _look_later_locked(self) -> None:
@@ -86,31 +89,37 @@ class LogWorkers:
             self._call_later(STUCK_MS, self._look)
 
     def _look(self) -> None:
-        """Whether work waits for work that hangs: no other may be put for long."""
+        """Whether work waits for work that hangs, or for a thread that is lost: no other may be
+        put for long."""
         with self._lock:
             self._looks = False
+            if self._is_stopped:
+                return
             for directory, worker in list(self._workers.items()):
-                if worker.left > 1 and worker.is_stuck(STUCK_MS) and not self._is_stopped:
+                if worker.is_lost or (worker.left > 1 and worker.is_stuck(STUCK_MS)):
                     self._replaced(directory, worker)
-            if any(worker.left > 1 for worker in self._workers.values()):
+            if any(worker.left > 1 or worker.is_lost for worker in self._workers.values()):
                 self._look_later_locked()
 
     def _replaced(self, directory: Path | None, worker: Lane) -> Lane:
-        """The one that goes on for a worker that hangs; that itself where too many do."""
+        """The one that goes on for a worker that hangs or is lost; that itself where too many hang,
+        or no other can begin."""
         hanging = [each for each in self._hanging.get(directory, ()) if each.left]
         self._hanging[directory] = hanging
-        if len(hanging) == HANGING_MAX:
+        if len(hanging) == HANGING_MAX and not worker.is_lost:
             return worker
         fresh = self._make(self._over, self._clock)
         try:
-            fresh.put(Work(_nothing))  # its thread begins, before anything is handed over to it
-        except RuntimeError as error:
+            replace_lane(worker, fresh)
+        except (RuntimeError, MemoryError) as error:
             self._failures.note("another worker for logs", error)
             return worker
-        hanging.append(worker)
+        if worker.is_lost:
+            self._failures.counted()
+            logger.error("%s of %s is lost, and is replaced", THREAD_NAME, directory or "no log")
+        else:
+            hanging.append(worker)
         self._workers[directory] = fresh
-        for work in worker.hand_over():
-            fresh.put(work)
         return fresh
 
     def _over(self, work: Work, late: bool) -> None:
@@ -136,7 +145,3 @@ class LogWorkers:
         for worker in workers:
             if worker.thread is not None:
                 yield worker.thread
-
-
-def _nothing() -> None:
-    """The first work of a worker that takes another one's place."""

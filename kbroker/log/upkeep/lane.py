@@ -6,8 +6,9 @@ goes on: not for work in a lane whose current work has taken longer than the cal
 work is `late`; it is done when the disk answers, in its order.
 
 An error of the work is kept in it. A lane that is stopped does the work that it has and takes no
-more; should its thread be lost (own_thread.py), the rest has an error. One condition, a leaf: no
-work runs under it. `put`, `wait` and `stop` from one thread at a time, the figures from any.
+more. Should its thread be lost (own_thread.py), what waits stays there, `wait` returns, and another
+lane goes on for it (`replace_lane`). One condition, a leaf: no work runs under it. `put`, `wait`
+and `stop` from one thread at a time, the figures from any.
 
 A caller without a thread for it, such as a simulation of several brokers, uses `AtOnce`.
 """
@@ -21,7 +22,7 @@ from typing import Final, Protocol
 
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import InvariantError
-from kbroker.own_thread import OwnThread
+from kbroker.own_thread import OwnThread, nothing
 
 THREAD_NAME: Final = "kbroker-log-lane"
 
@@ -58,6 +59,10 @@ class Lane(Protocol):
         """Whether it is at something for longer than that; any thread."""
 
     @property
+    def is_lost(self) -> bool:
+        """Whether its thread is lost: what it has waits for another lane; any thread."""
+
+    @property
     def left(self) -> int:
         """How much is not over; any thread."""
 
@@ -66,7 +71,7 @@ class Lane(Protocol):
         """Its own, if it has one."""
 
     def stop(self) -> bool:
-        """After all that was put. False: that takes too long, and goes on."""
+        """After all that was put. False: that takes too long, and goes on; or it is lost."""
 
     def hand_over(self) -> Sequence[Work]:
         """What waits is for another lane, and this one ends after its current work."""
@@ -80,6 +85,7 @@ MakeLane = Callable[[Over, Clock], Lane]
 class AtOnce:
     """No worker: everything is done where it is put."""
 
+    is_lost = False
     left = 0
     thread = None
 
@@ -105,10 +111,25 @@ def at_once(over: Over, clock: Clock) -> Lane:
     return AtOnce()
 
 
+def replace_lane(lane: Lane, fresh: Lane) -> None:
+    """Have `fresh` do what waits in a lane. RuntimeError: it has no thread, and nothing changes."""
+    fresh.put(Work(nothing))  # its thread begins, before anything is handed over to it
+    for work in lane.hand_over():
+        fresh.put(work)
+
+
 class ThreadLane:
     """A worker with a thread, which begins with the first work."""
 
-    def __init__(self, over: Over, clock: Clock, name: str = THREAD_NAME) -> None:
+    def __init__(
+        self,
+        over: Over,
+        clock: Clock,
+        name: str = THREAD_NAME,
+        lost: Callable[[], object] = nothing,
+    ) -> None:
+        """`lost` is called on its thread when that is lost."""
+        self._was_lost: Final = lost
         self._over: Final = over
         self._clock: Final = clock
         self._changed: Final = threading.Condition()
@@ -116,16 +137,14 @@ class ThreadLane:
         self._at_work: Work | None = None
         self._since_ns = 0
         self._awaited: Work | None = None
-        self._stopping = self._lost = False
+        self._stopping = False
+        self.is_lost = False
         self.thread: Final = OwnThread(name, self._run, self._given_up)
 
     def put(self, work: Work) -> None:
         with self._changed:
-            if not self._lost:
-                self._queue.append(work)
-                self._changed.notify_all()
-            else:
-                self._refuse_locked(work)
+            self._queue.append(work)
+            self._changed.notify_all()
         if self.thread.ident is None:
             self._start(work)
 
@@ -140,7 +159,7 @@ class ThreadLane:
     def wait(self, work: Sequence[Work], stuck_ms: int) -> None:
         with self._changed:
             self._awaited = work[-1]  # after all the others
-            while not self._awaited.over:
+            while not (self._awaited.over or self.is_lost):
                 until_ns = self._since_ns + stuck_ms * NS_PER_MS
                 if self._at_work is None:
                     until_ns = self._clock.monotonic_ns() + stuck_ms * NS_PER_MS  # about to begin
@@ -166,7 +185,7 @@ class ThreadLane:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        return self.thread.await_end()
+        return self.thread.await_end() and not self.is_lost
 
     def hand_over(self) -> Sequence[Work]:
         with self._changed:
@@ -180,7 +199,11 @@ class ThreadLane:
 
     def _run(self) -> None:
         while (work := self._next()) is not None:
-            work.run()
+            try:
+                work.run()
+            except BaseException as error:
+                raised = f"it ended by {type(error).__name__}: {error}"
+                work.error = InvariantError(raised)
             with self._changed:
                 self._at_work = None
                 work.over = True
@@ -195,19 +218,15 @@ class ThreadLane:
                 if self._stopping:
                     return None
                 self._changed.wait()
+            self._since_ns = self._clock.monotonic_ns()  # which may raise: nothing is taken yet
             self._at_work = self._queue.popleft()
-            self._since_ns = self._clock.monotonic_ns()
             return self._at_work
 
     def _given_up(self) -> None:
         with self._changed:
-            self._lost = True
+            self.is_lost = True
             left, self._at_work = self._at_work, None
-            for work in (*(() if left is None else (left,)), *self._queue):
-                self._refuse_locked(work)
-            self._queue.clear()
+            if left is not None:
+                left.error, left.over = InvariantError("the thread that does this is lost"), True
             self._changed.notify_all()
-
-    @staticmethod
-    def _refuse_locked(work: Work) -> None:
-        work.error, work.over = InvariantError("the thread that does this is lost"), True
+        self._was_lost()

@@ -9,11 +9,14 @@ from threading import Event
 
 import pytest
 
+from kbroker import own_thread
 from kbroker.clock import ManualClock, SystemClock
 from kbroker.failures import Failures
 from kbroker.log.log_workers import HANGING_MAX, STUCK_MS, THREAD_NAME, LogWorkers
+from kbroker.log.upkeep.lane import ThreadLane
 from kbroker.own_thread import OwnThread
 from kbroker.types import TopicPartition
+from tests.unit.net.harness import eventually
 
 A, B, ELSEWHERE = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("gone", 0)
 PATHS = {A: Path("/one/a-0"), B: Path("/two/b-0")}
@@ -198,3 +201,103 @@ def test_a_worker_stays_where_no_other_can_begin(
     goes_on.set()
     assert done.wait(30)
     workers.stop()
+
+
+@pytest.fixture
+def lose(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[LogWorkers], None]]:
+    """Has the only worker lose its thread, as where there is no memory for its loop."""
+    original = ThreadLane._next
+    lost: list[OwnThread | None] = []
+
+    def fail(lane: ThreadLane) -> object:
+        if lane.thread in lost:
+            raise MemoryError
+        return original(lane)
+
+    monkeypatch.setattr(own_thread, "THREAD_PAUSE_MS", 0)
+    monkeypatch.setattr(ThreadLane, "_next", fail)
+
+    def lose(workers: LogWorkers) -> None:
+        (thread,) = workers.threads
+        lost.append(thread)
+        workers.put(A, lambda: None)  # after which it looks for the next work
+        thread.join(30)
+        assert not thread.is_alive()
+
+    yield lose
+
+
+def test_a_worker_that_is_lost_is_replaced(
+    workers: LogWorkers,
+    failures: Failures,
+    lose: Callable[[LogWorkers], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(2):
+        begun, done = Event(), Event()
+        workers.put(A, begun.set)
+        assert begun.wait(30)
+        lose(workers)
+        workers.put(A, done.set)
+        assert done.wait(30)
+        assert not any(each.dead for each in workers.threads)
+    assert sum("is replaced" in each for each in caplog.messages) == 2
+
+
+def test_work_that_waits_for_a_worker_that_is_lost_is_done_without_more(
+    workers: LogWorkers, lose: Callable[[LogWorkers], None]
+) -> None:
+    hangs, goes_on, done = Event(), Event(), Event()
+    workers.put(A, lambda: (hangs.set(), goes_on.wait(60)))
+    assert hangs.wait(30)
+    (thread,) = workers.threads
+    workers.put(A, done.set)
+    loses = threading.Thread(target=lose, args=[workers], daemon=True)
+    loses.start()
+    eventually(lambda: next(iter(workers._workers.values())).left == 3)
+    goes_on.set()
+    assert done.wait(30)
+    loses.join(30)
+    assert thread not in workers.threads
+
+
+def test_a_worker_that_is_lost_is_replaced_when_a_thread_can_begin_again(
+    failures: Failures,
+    lose: Callable[[LogWorkers], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = list[Callable[[], object]]()
+
+    def call_later(delay_ms: int, call: Callable[[], object]) -> Callable[[], None]:
+        looks.append(call)
+        return lambda: None
+
+    workers = LogWorkers(PATHS.get, SystemClock(), failures, call_later=call_later)
+    begun, done = Event(), Event()
+    workers.put(A, begun.set)
+    assert begun.wait(30)
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OwnThread, "start", fail)
+        lose(workers)
+        workers.put(A, done.set)
+        assert [each.dead for each in workers.threads] == [True]
+    assert not done.is_set()
+    while looks:
+        looks.pop()()
+    assert done.wait(30)
+    workers.stop()
+
+
+def test_work_that_ends_its_thread_s_loop_is_over(workers: LogWorkers, failures: Failures) -> None:
+    def fails() -> None:
+        raise SystemExit("of this test")
+
+    done = Event()
+    workers.put(A, fails)
+    workers.put(A, done.set)
+    assert done.wait(30)
+    assert failures.count == 1 and not any(each.failures.count for each in workers.threads)

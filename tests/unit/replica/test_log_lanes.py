@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import pytest
 
+from kbroker import own_thread
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
@@ -233,3 +234,25 @@ def test_a_stop_leaves_a_directory_that_does_not_answer_and_closes_the_others(
         assert sorted(marks) == [False, True]
     held.await_ready()
     held.logs.stop()
+
+
+def test_logs_are_opened_though_a_lane_has_lost_its_thread(
+    held: Held, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    held.create("before")
+    threads = list(held.lanes.threads)
+    original = ThreadLane._next
+
+    def fail(lane: ThreadLane) -> object:
+        if lane.thread in threads:
+            raise MemoryError
+        return original(lane)
+
+    monkeypatch.setattr(own_thread, "THREAD_PAUSE_MS", 0)
+    monkeypatch.setattr(ThreadLane, "_next", fail)
+    for number in range(2):  # the first meets a thread that is about to be lost, or is
+        assert held.open(held.topic(f"{number}")) == []
+        held.log(f"{number}").append(build_batch())
+    assert all(each.dead for each in threads)
+    assert not any(each.dead for each in held.lanes.threads)
+    assert sum("is replaced" in each for each in caplog.messages) == len(threads)
