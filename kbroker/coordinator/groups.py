@@ -53,7 +53,7 @@ class ForShareGroups(Protocol):
     def persister(self) -> Persister: ...
 
     def on_worker(self, place: TopicPartition, call: Callable[[], object]) -> object:
-        """Have it done by a thread that may wait for the log of this partition."""
+        """Have a group's step done by a thread that may wait for the log of this partition."""
         ...
 
 

@@ -9,6 +9,9 @@ HANGING_MAX of a directory may hang so; after that its work waits for them. It i
 opens and removes logs (`log_lanes.py`): a log that hangs must not delay those. Logs that are not
 here have a worker of their own: what is asked of one is refused without a disk.
 
+The ends of groups' timers take turns with the other work: thousands of sessions that end in one
+moment, which takes seconds, make a transaction's marker wait for one of them.
+
 The queue has what callers put into it; each of them says why that is bounded. After `stop` nothing
 is taken any more. A worker whose thread is lost (own_thread.py) is replaced, with a line, at once
 or when a thread can begin again; the next one does what waits.
@@ -65,12 +68,14 @@ class LogWorkers:
         self._hanging: dict[Path | None, list[Lane]] = {}
         self._is_stopped = False
 
-    def put(self, place: TopicPartition, call: Callable[[], object]) -> None:
-        """Have it done after the calls that came before it for logs of the same data directory;
-        those that hang are not waited for."""
+    def put(
+        self, place: TopicPartition, call: Callable[[], object], *, of_group: bool = False
+    ) -> None:
+        """Have it done after the calls of its kind that came before it for logs of the same data
+        directory; those that hang are not waited for. `of_group`: it is a group's own step."""
         path = self._path_of(place)
         directory = None if path is None else path.parent
-        work = Work(call)
+        work = Work(call, takes_turns=of_group)
         with self._lock:
             if self._is_stopped:
                 return

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kbroker.failures import Failures
 from kbroker.limits import TASK_RETRY_MS
@@ -53,6 +53,15 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
 
 
+class OnWorker(Protocol):
+    """Has it done by a thread that may wait for the log of this partition. `of_group`: as of
+    `LogWorkers.put`."""
+
+    def __call__(
+        self, place: TopicPartition, call: Callable[[], object], *, of_group: bool = ...
+    ) -> object: ...
+
+
 class Given(NamedTuple):
     """What the broker has for it; what is called for is there once handlers run."""
 
@@ -65,8 +74,7 @@ class Given(NamedTuple):
     services: Callable[[], Services | None]
     submit: Submit
     scheduler: Scheduler
-    # Has it done by a thread that may wait for the log of this partition.
-    on_worker: Callable[[TopicPartition, Callable[[], object]], object]
+    on_worker: OnWorker
     waiting: Purgatory  # share fetches
 
 
@@ -138,7 +146,8 @@ class ShareGroupsOnDemand:
         return 0 if persister is None else persister.waiting
 
     def on_worker(self, place: TopicPartition, call: Callable[[], object]) -> None:
-        self._given.on_worker(place, call)
+        """For a step of a group."""
+        self._given.on_worker(place, call, of_group=True)
 
     def _make_persister(self) -> StatePersister:
         from kbroker.cluster.share_coordinators import ShareCoordinators

@@ -317,13 +317,16 @@ class TransactionsOnDemand:
             self.on_worker,
         )
 
-    def on_worker(self, place: TopicPartition, call: Callable[[], object]) -> None:
-        """Have it done by a thread that may wait for this partition's log. Any thread."""
+    def on_worker(
+        self, place: TopicPartition, call: Callable[[], object], *, of_group: bool = False
+    ) -> None:
+        """Have it done by a thread that may wait for this partition's log. As of `LogWorkers.put`.
+        Any thread."""
         with self._lock:
             if self._is_stopped:
                 return
             workers = self._workers_locked()
-        workers.put(place, call)
+        workers.put(place, call, of_group=of_group)
 
     def _workers_locked(self) -> LogWorkers:
         """Made with those that need them: a loop or a timer that could not have them would lose

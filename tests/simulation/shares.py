@@ -207,7 +207,9 @@ class BrokerShares(ShareGroupsOnDemand):
     def _later(self, call: Callable[[], object], thread: str) -> None:
         self._running.process.later(self._dice.choice(SOON_MS), call, thread)
 
-    def _on_worker(self, place: TopicPartition, call: Callable[[], object]) -> None:
+    def _on_worker(
+        self, place: TopicPartition, call: Callable[[], object], *, of_group: bool = False
+    ) -> None:
         self._later(call, BACKGROUND)
 
     def _make_persister(self) -> StatePersister:

@@ -5,10 +5,11 @@ Place in the flow: the controller's thread puts work into the lane of a data dir
 goes on: not for work in a lane whose current work has taken longer than the caller allows. Such
 work is `late`; it is done when the disk answers, in its order.
 
-An error of the work is kept in it. A lane that is stopped does the work that it has and takes no
-more. Should its thread be lost (own_thread.py), what waits stays there, `wait` returns, and another
-lane goes on for it (`replace_lane`). One condition, a leaf: no work runs under it. `put`, `wait`
-and `stop` from one thread at a time, the figures from any.
+Work that `takes_turns`, of which thousands may come at once, is done by turns with the other work,
+one piece of each. An error of the work is kept in it. A lane that is stopped does the work that it
+has and takes no more. Should its thread be lost (own_thread.py), what waits stays there, `wait`
+returns, and another lane goes on for it (`replace_lane`). One condition, a leaf: no work runs under
+it. `put`, `wait` and `stop` from one thread at a time, the figures from any.
 
 A caller without a thread for it, such as a simulation of several brokers, uses `AtOnce`.
 """
@@ -30,10 +31,11 @@ THREAD_NAME: Final = "kbroker-log-lane"
 class Work:
     """A call, and what became of it."""
 
-    __slots__ = ("call", "error", "late", "over")
+    __slots__ = ("call", "error", "late", "over", "takes_turns")
 
-    def __init__(self, call: Callable[[], object]) -> None:
+    def __init__(self, call: Callable[[], object], *, takes_turns: bool = False) -> None:
         self.call: Final = call
+        self.takes_turns: Final = takes_turns
         self.over = False
         self.late = False  # it was waited for, and is no more
         self.error: Exception | None = None
@@ -49,7 +51,7 @@ class Lane(Protocol):
     """What `LogLanes` asks of a worker."""
 
     def put(self, work: Work) -> None:
-        """Have it done after all that was put before."""
+        """Have it done after all of its kind that was put before."""
 
     def wait(self, work: Sequence[Work], stuck_ms: int) -> None:
         """Until all of it is over, or the lane is at something for longer than `stuck_ms`: what is
@@ -134,6 +136,8 @@ class ThreadLane:
         self._clock: Final = clock
         self._changed: Final = threading.Condition()
         self._queue: deque[Work] = deque()
+        self._by_turns: deque[Work] = deque()
+        self._was_by_turns = False
         self._at_work: Work | None = None
         self._since_ns = 0
         self._awaited: Work | None = None
@@ -143,17 +147,20 @@ class ThreadLane:
 
     def put(self, work: Work) -> None:
         with self._changed:
-            self._queue.append(work)
+            self._queue_of(work).append(work)
             self._changed.notify_all()
         if self.thread.ident is None:
             self._start(work)
+
+    def _queue_of(self, work: Work) -> deque[Work]:
+        return self._by_turns if work.takes_turns else self._queue
 
     def _start(self, work: Work) -> None:
         try:
             self.thread.start()
         except BaseException:  # who called has it back, and may put it again
             with self._changed:
-                self._queue.remove(work)
+                self._queue_of(work).remove(work)
             raise
 
     def wait(self, work: Sequence[Work], stuck_ms: int) -> None:
@@ -179,7 +186,8 @@ class ThreadLane:
     @property
     def left(self) -> int:
         with self._changed:
-            return len(self._queue) + (self._at_work is not None)
+            waiting = len(self._queue) + len(self._by_turns)
+            return waiting + (self._at_work is not None)
 
     def stop(self) -> bool:
         with self._changed:
@@ -189,8 +197,9 @@ class ThreadLane:
 
     def hand_over(self) -> Sequence[Work]:
         with self._changed:
-            waiting = list(self._queue)
+            waiting = [*self._queue, *self._by_turns]
             self._queue.clear()
+            self._by_turns.clear()
             self._stopping = True
             self._changed.notify_all()
         return waiting
@@ -214,12 +223,14 @@ class ThreadLane:
 
     def _next(self) -> Work | None:
         with self._changed:
-            while not self._queue:
+            while not (self._queue or self._by_turns):
                 if self._stopping:
                     return None
                 self._changed.wait()
             self._since_ns = self._clock.monotonic_ns()  # which may raise: nothing is taken yet
-            self._at_work = self._queue.popleft()
+            takes_turn = not self._queue or (bool(self._by_turns) and not self._was_by_turns)
+            self._was_by_turns = takes_turn
+            self._at_work = (self._by_turns if takes_turn else self._queue).popleft()
             return self._at_work
 
     def _given_up(self) -> None:

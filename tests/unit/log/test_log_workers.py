@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -99,6 +100,26 @@ def test_work_whose_thread_cannot_start_is_done_once_though_it_is_put_again(
     workers.put(A, over.set)
     assert over.wait(30)
     assert done == ["work"]
+
+
+def test_the_ends_of_many_sessions_take_turns_with_other_work(failures: Failures) -> None:
+    """Also on the worker that goes on for one that hangs."""
+    clock = ManualClock()
+    workers = LogWorkers(PATHS.get, clock, failures)
+    hangs, goes_on, done = Event(), Event(), Event()
+    order: list[str] = []
+    workers.put(A, lambda: (hangs.set(), goes_on.wait(60)))
+    assert hangs.wait(30)
+    for number in range(4):
+        workers.put(A, partial(order.append, f"session {number}"), of_group=True)
+    for number in range(2):
+        workers.put(A, partial(order.append, f"marker {number}"))
+    clock.advance(STUCK_MS)
+    workers.put(A, done.set, of_group=True)
+    assert done.wait(30)
+    goes_on.set()
+    workers.stop()
+    assert order == [*("session 0", "marker 0", "session 1", "marker 1", "session 2", "session 3")]
 
 
 def hang_all(
