@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kbroker.coordinator.consumer_group.decisions import EPOCH_MAX
 from kbroker.coordinator.consumer_group.images import JOINS_EPOCH, TargetEpoch
 from kbroker.coordinator.consumer_group.messages import NO_TIMEOUT, Refused
 from kbroker.coordinator.consumer_group.states import MemberState
@@ -89,12 +90,10 @@ def heartbeat(draft: Draft, asked: HeartbeatAsked, now: Now) -> Outcome:
     state = draft.state
     _check(state, asked, now.size_max)
     before = state.members.get(asked.member_id)
-    current = held = state.current_of(asked.member_id)
+    current = state.current_of(asked.member_id)
     after = _described(before, asked)
     if after != before:
         draft.put(Kind.MEMBER, asked.member_id, after)
-    if before is not None and asked.epoch == JOINS_EPOCH and before.process_id != after.process_id:
-        held = _apart(state, asked.member_id, current)
     topology = _topology(draft, asked)
     statuses: list[Status] = []
     if after.topology_epoch < topology.epoch:
@@ -108,11 +107,14 @@ def heartbeat(draft: Draft, asked: HeartbeatAsked, now: Now) -> Outcome:
         _check_tasks(asked.owned, configured)
     _raise_epoch(draft, now, topology, configured, changed=after != before)
     target = _target(draft, asked.member_id, now, configured, statuses)
+    has = held = state.current_of(asked.member_id)  # in the first epochs, if those began again
+    if before is not None and asked.epoch == JOINS_EPOCH and before.process_id != after.process_id:
+        held = _apart(state, asked.member_id, has)
     following = moved(state, asked.member_id, held, asked.owned, target)
     is_unconfirmed = goes_back(held, following, now.said)
     if is_unconfirmed:
         following = held
-    if following is not current:
+    if following is not has:
         draft.put(Kind.CURRENT, asked.member_id, following)
     if configured.problem is not None:
         statuses.append(configured.problem)
@@ -245,8 +247,37 @@ def _raise_epoch(
         or state.group is None
         or state.group.configs != now.configs
     ):
-        epoch = (state.epoch if state.exists else FIRST_EPOCH) + 1
-        draft.put(Kind.GROUP, "", GroupImage(epoch, found, validated, now.configs))
+        _next_epoch(draft, GroupImage(FIRST_EPOCH, found, validated, now.configs))
+
+
+def _next_epoch(draft: Draft, group: GroupImage) -> None:
+    """`group`: but for its epoch."""
+    if draft.state.epoch >= EPOCH_MAX:
+        _begin_epochs_again(draft, group._replace(epoch=FIRST_EPOCH))
+    epoch = max(draft.state.epoch, FIRST_EPOCH) + 1
+    draft.put(Kind.GROUP, "", group._replace(epoch=epoch))
+
+
+def _begin_epochs_again(draft: Draft, group: GroupImage) -> None:
+    """The last epoch that a message can say is followed by the first ones, as in a consumer group.
+    Members have what they had; with the epochs of before they are fenced, and join again."""
+    state = draft.state
+    draft.put(Kind.GROUP, "", group)
+    if state.target_epoch is not None:
+        again = TargetEpoch(FIRST_EPOCH, state.target_epoch.timestamp_ms)
+        draft.put(Kind.TARGET_EPOCH, "", again)
+    for member_id, current in list(state.current.items()):
+        following = current._replace(
+            epoch=min(current.epoch, FIRST_EPOCH),
+            previous_epoch=-1,
+            assigned=_from_the_first_epoch(current.assigned),
+            revoking=_from_the_first_epoch(current.revoking),
+        )
+        draft.put(Kind.CURRENT, member_id, following)
+
+
+def _from_the_first_epoch(held: HeldTasks) -> HeldTasks:
+    return held._replace(active={id_: dict.fromkeys(some, 0) for id_, some in held.active.items()})
 
 
 def _target(
@@ -315,7 +346,7 @@ def removed(draft: Draft, member_ids: Iterable[str]) -> None:
             draft.put(Kind.TARGET, member_id, None)
         draft.put(Kind.MEMBER, member_id, None)
     if state.group is not None:
-        draft.put(Kind.GROUP, "", state.group._replace(epoch=state.epoch + 1))
+        _next_epoch(draft, state.group)
 
 
 def assigned(draft: Draft, epoch: int, targets: Mapping[str, TaskSet], now_ms: int) -> bool:
