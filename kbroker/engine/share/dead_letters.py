@@ -91,6 +91,7 @@ class DeadLetters:
         self._parts: Final = parts
         self._route: Final = route
         self._is_busy = False
+        self._topic = ""  # of the turn
         self._fails_since_ms: int | None = None
         self._attempts = 0
         self._most = SHARE_DEAD_LETTER_RECORDS_MAX  # records of the next batch
@@ -112,7 +113,14 @@ class DeadLetters:
         self._take_turn()
 
     def _take_turn(self) -> None:
-        self._route.turns.take(lambda: self._led.run(self._turn), self._led.fail)
+        try:
+            self._topic = self._parts.settings(self._led.key.group_id).dead_letters
+        except Exception as error:
+            self._led.fail(error)
+            return
+        fails = self._fails_since_ms is not None
+        begin = partial(self._led.run, self._turn)
+        self._route.turns.take(self._topic, begin, self._led.fail, fails=fails)
 
     def _turn(self) -> None:
         is_over = True
@@ -120,7 +128,7 @@ class DeadLetters:
             is_over = self._copy()
         finally:
             if is_over:
-                self._route.turns.give_back()
+                self._route.turns.give_back(self._topic)
 
     def _copy(self) -> bool:
         """False: the turn is over with the answer."""
@@ -178,7 +186,7 @@ class DeadLetters:
         return copies
 
     def _answer(self, wanted: Sequence[ToCopy], copies: Copies, code: ErrorCode) -> None:
-        self._route.turns.give_back()
+        self._route.turns.give_back(self._topic, fails=code.retriable)
         self._led.soon(lambda: self._written(wanted, copies, code))
 
     def _written(self, wanted: Sequence[ToCopy], copies: Copies, code: ErrorCode) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
 from kbroker.coordinator.share.images import StateBatch
 from kbroker.engine.share import figures
-from kbroker.engine.share.dead_letters import WAIT_MS_MAX, Destination, Refused
+from kbroker.engine.share.dead_letters import AGAIN_MS, WAIT_MS_MAX, Destination, Refused
 from kbroker.engine.share.led import LedSharePartition
-from kbroker.engine.share.turns import Turns
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import LogLines
 from kbroker.protocol.record_batch import Record, decode_batches
@@ -346,20 +346,22 @@ def test_an_answer_after_the_end_changes_nothing(world: World, topics: HandTopic
     assert led.machine.start == 0
 
 
-def test_turns_are_taken_in_their_order_and_one_that_cannot_begin_is_over() -> None:
+def failed(error: Exception) -> None:
+    raise AssertionError(error)
+
+
+def test_a_topic_that_fails_leaves_turns_for_others(topics: HandTopics) -> None:
+    world = World(topics, turns=4)
+    world.settings = SETTINGS._replace(dead_letters="dlq.orders", copies_records=True)
+    rejected(world)
+    answer(world, topics, ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.pass_ms(AGAIN_MS)
+    assert len(topics.writes) == 1  # again, with the one turn that the topic has
     began: list[str] = []
-    failed: list[str] = []
-
-    def call_soon(call: Callable[[], object]) -> None:
-        if len(began) == 1 and not failed:
-            raise MemoryError
-        call()
-
-    turns = Turns(1, call_soon)
-    for name in ("one", "two", "three"):
-        turns.take(
-            lambda name=name: began.append(name),  # type: ignore[misc]
-            lambda error, name=name: failed.append(name),  # type: ignore[misc]
-        )
-    turns.give_back()
-    assert (began, failed) == (["one", "three"], ["two"])
+    assert world.route is not None
+    for name in ("dlq.orders", "dlq.other"):
+        world.route.turns.take(name, partial(began.append, name), failed)
+    world.run()
+    assert began == ["dlq.other"]
+    answer(world, topics)
+    assert began == ["dlq.other", "dlq.orders"]
