@@ -170,6 +170,8 @@ SHARE_SPARED_SPANS_MAX: Final = 50_000
 # the bounds no new records are delivered.
 SHARE_DELAYED_MAX: Final = 40_000
 SHARE_RANGES_MAX: Final = 40_000
+# A record whose kb-deliver-at is farther away does not wait: mistaken times would stop the group.
+SHARE_RECORD_WAIT_MS_MAX: Final = 30 * 24 * 3_600_000
 # Of records that share groups have given up, on their way to a dead-letter topic: those of one
 # batch, its bytes, unless it is one record, and batches of all share-partitions at once.
 SHARE_DEAD_LETTER_RECORDS_MAX: Final = 1_000

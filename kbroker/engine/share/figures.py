@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from kbroker.limits import LOG_GROUP_LINES_MAX
+from kbroker.limits import LOG_GROUP_LINES_MAX, SHARE_RECORD_WAIT_MS_MAX
 from kbroker.log_lines import LogLines
 from kbroker.metrics.durations import Durations
 from kbroker.replica.share.states import Event
@@ -54,6 +54,8 @@ TYPES: Final[Mapping[Event, str]] = {
     Event.RENEW: "Renew",
     Event.GAP: "Gap",
 }
+
+_DAY_MS: Final = 24 * 3_600_000
 
 # The outcomes for records of groups with a dead-letter topic.
 COPIED: Final = "copied"
@@ -107,6 +109,16 @@ class ShareFigures:
             "share group %s was at offset %d of %s, which ends at %d: its log has lost records -> "
             "the group gets those that come in their place",
             group_id, offset, str(place), log_end,
+        )  # fmt: skip
+
+    def too_far(self, group_id: str, place: Any, offset: int) -> None:
+        """The record, and perhaps others after it, would wait too long for its time."""
+        lines.write(
+            logging.WARNING,
+            f"too far {group_id}",
+            "share group %s: records of %s, from %d on, have a kb-deliver-at more than %d days"
+            " ahead, and do not wait -> see docs/share-groups.md, times of records",
+            group_id, str(place), offset, SHARE_RECORD_WAIT_MS_MAX // _DAY_MS,
         )  # fmt: skip
 
     def loaded(self, took_ms: int) -> None:

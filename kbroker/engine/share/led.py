@@ -101,6 +101,7 @@ class LedSharePartition:
         self._is_missed = False  # a fetch has met it
         self._timer_ms: int | None = None  # when the time of the first lock is looked at
         self._backs_off = False
+        self._has_said_too_far = False
         self._retires = False
         self._began_ms = 0
         # Another object after each change that a fetch may wait for.
@@ -356,7 +357,13 @@ class LedSharePartition:
         if not self._parts.settings(self.key.group_id).heeds_times:
             return []
         clock = self._parts.clock
-        return timed_in(found.data, found.batches, clock.wall_ms(), clock.monotonic_ms())
+        wall_ms, now_ms = clock.wall_ms(), clock.monotonic_ms()
+        return timed_in(found.data, found.batches, wall_ms, now_ms, self._too_far)
+
+    def _too_far(self, offset: int) -> None:
+        if not self._has_said_too_far:
+            self._has_said_too_far = True
+            self._parts.figures.too_far(self.key.group_id, self.log.name, offset)
 
     def _end_read(self, *, wakes: bool) -> None:
         with self.lock:

@@ -6,7 +6,8 @@
 
 Values are milliseconds since 1970, as text of up to 15 digits; any other value counts as none, and
 of several headers with one name the last one counts. Nothing is kept of them: the record is read
-again when its time has come, and so it is by another leader. Only batches with one of the names in
+again when its time has come, and so it is by another leader. A record that would wait longer than
+SHARE_RECORD_WAIT_MS_MAX does not wait. Only batches with one of the names in
 their bytes are looked through. A damaged batch has no times.
 
 Pure.
@@ -14,11 +15,12 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kbroker.compression import unpacked_bytes_max
 from kbroker.engine.share.reading import Batch
+from kbroker.limits import SHARE_RECORD_WAIT_MS_MAX
 from kbroker.protocol.record_batch import (
     CODEC_MASK,
     CONTROL,
@@ -40,14 +42,22 @@ class _Times(NamedTuple):
     expires_ms: int | None
 
 
-def timed_in(data: bytes, batches: Sequence[Batch], wall_ms: int, now_ms: int) -> list[Timed]:
+def timed_in(
+    data: bytes,
+    batches: Sequence[Batch],
+    wall_ms: int,
+    now_ms: int,
+    too_far: Callable[[int], object],
+) -> list[Timed]:
     """The records that no member gets at this moment, in order. `now_ms` is on the monotonic
-    clock."""
+    clock; `too_far` is called with the offset of each record that would wait too long."""
     found: list[Timed] = []
     for batch in batches:
         for offset, times in _times_of(data, batch):
             each = _timed(offset, times, wall_ms, now_ms)
             if each is None:
+                if (times.deliver_ms or 0) > wall_ms:
+                    too_far(offset)
                 continue
             before = found[-1] if found else None
             if (
@@ -65,7 +75,7 @@ def _timed(offset: int, times: _Times, wall_ms: int, now_ms: int) -> Timed | Non
     deliver_ms, expires_ms = times
     if expires_ms is not None and expires_ms <= wall_ms:
         return Timed(offset, offset, None)
-    if deliver_ms is None or deliver_ms <= wall_ms:
+    if deliver_ms is None or not 0 < deliver_ms - wall_ms <= SHARE_RECORD_WAIT_MS_MAX:
         return None
     # What expires while it waits is archived then.
     next_ms = deliver_ms if expires_ms is None else min(deliver_ms, expires_ms)

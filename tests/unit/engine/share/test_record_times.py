@@ -7,8 +7,9 @@ import pytest
 from kbroker.compression import Codec
 from kbroker.engine.share.reading import batches_in
 from kbroker.engine.share.record_times import timed_in
+from kbroker.limits import SHARE_RECORD_WAIT_MS_MAX
 from kbroker.protocol.record_batch import Record, encode_batch
-from kbroker.replica.share.acquiring import Timed
+from kbroker.replica.share.acquiring import Acquired, Timed
 from kbroker.replica.share.states import Event
 from tests.unit.engine.share.world import SETTINGS, World, fetch, say
 
@@ -26,8 +27,9 @@ def record(deliver: int | None = None, expires: int | None = None) -> Record:
     return Record(None, b"v", tuple(headers), 1)
 
 
-def timed(data: bytes) -> list[Timed]:
-    return timed_in(data, batches_in(data), WALL_MS, NOW_MS)
+def timed(data: bytes, too_far: list[int] | None = None) -> list[Timed]:
+    far = [] if too_far is None else too_far
+    return timed_in(data, batches_in(data), WALL_MS, NOW_MS, far.append)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
@@ -47,6 +49,35 @@ def test_the_time_of_a_record(codec: Codec) -> None:
 def test_a_value_that_is_no_time(value: bytes | None) -> None:
     for name in ("kb-deliver-at", "kb-expires-at"):
         assert timed(encode_batch([Record(None, None, ((name, value),), 1)])) == []
+
+
+def test_a_record_that_would_wait_too_long_does_not_wait() -> None:
+    too_far: list[int] = []
+    records = [
+        record(SHARE_RECORD_WAIT_MS_MAX), record(SHARE_RECORD_WAIT_MS_MAX + 1),
+        record(10**14, 0), record(10**14, 10), record(10),
+    ]  # fmt: skip
+    assert timed(encode_batch(records), too_far) == [
+        Timed(0, 0, NOW_MS + SHARE_RECORD_WAIT_MS_MAX),
+        Timed(2, 2, None),
+        Timed(4, 4, NOW_MS + 10),
+    ]
+    assert too_far == [1, 3]
+
+
+def test_records_that_would_wait_too_long_stop_no_share_partition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = world_of(record(), record(10**14), record(10**14), record(100))
+    led = world.ready()
+    assert fetch(led) == [(0, 2)]
+    assert led.machine.delayed == 1
+    led.give_back(1, [Acquired(0, 2, 1)])
+    assert fetch(led, 2) == [(0, 2)]
+    assert [each.getMessage() for each in caplog.records] == [
+        "share group g: records of orders-0, from 1 on, have a kb-deliver-at more than 30 days"
+        " ahead, and do not wait -> see docs/share-groups.md, times of records"
+    ]
 
 
 def test_the_last_header_of_a_name_counts() -> None:
@@ -108,8 +139,8 @@ def test_an_expired_record_is_archived_and_said_to_be() -> None:
     assert world.figures.archived() == {Event.EXPIRED: 2}
 
 
-def test_a_record_of_next_year_is_looked_at_now_and_then() -> None:
-    world = world_of(record(365 * 24 * HOUR_MS), record())
+def test_a_record_of_next_month_is_looked_at_now_and_then() -> None:
+    world = world_of(record(SHARE_RECORD_WAIT_MS_MAX), record())
     led = world.ready()
     assert fetch(led) == [(1, 1)]
     for _ in range(3):
