@@ -225,18 +225,21 @@ class ShareCoordinator:
 
     def _work(self, at: _Partition) -> None:
         """One round; then others have their turn on this thread."""
-        with self._lock:
-            taken = _take(at.waiting)
+        taken: list[_Waiting] = []
+        left: Sequence[_Waiting] = ()
         try:
+            with self._lock:
+                _take(at.waiting, taken)
             left = self._round(at, taken)
         except Exception as error:
             self.failures.note("a round of share state", error)
             self._fail(taken, ErrorCode.UNKNOWN_SERVER_ERROR)
-            left = []
-        with self._lock:
-            at.unapplied_from = -1
-            at.waiting.extendleft(reversed(left))
-            goes_on = at.is_working = bool(at.waiting)
+        finally:  # else the partition would be at work for ever
+            with self._lock:
+                at.unapplied_from = -1
+                at.is_working = False
+                at.waiting.extendleft(reversed(left))
+                goes_on = at.is_working = bool(at.waiting)
         if goes_on:
             self._begin(at)
 
@@ -452,14 +455,12 @@ class ShareCoordinator:
             )
 
 
-def _take(waiting: deque[_Waiting]) -> list[_Waiting]:
+def _take(waiting: deque[_Waiting], taken: list[_Waiting]) -> None:
     """Those at the head that may be in one round."""
-    taken: list[_Waiting] = []
     keys: set[SharePartition] = set()
     while waiting and len(taken) < ROUND_MAX and waiting[0].asked.key not in keys:
         keys.add(waiting[0].asked.key)
         taken.append(waiting.popleft())
-    return taken
 
 
 def _is_late(asked: Write, newest: tuple[int, int] | None) -> bool:

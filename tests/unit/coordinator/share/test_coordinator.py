@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from typing import Any
 from unittest import mock
 
@@ -290,6 +291,27 @@ def test_a_worker_that_cannot_begin_is_an_error(world: World) -> None:
     with mock.patch.object(world, "jobs", None):
         assert world.ask(write(1, 4)).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.done(write(1, 4))
+
+
+def test_a_round_that_cannot_begin_is_followed_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there is no memory for it."""
+    world = World(at_once=False)
+    original = module._take
+
+    def fail(waiting: deque[Any], taken: list[Any]) -> None:
+        if not world.failures.count:
+            original(waiting, taken)
+            raise MemoryError
+        original(waiting, taken)
+
+    monkeypatch.setattr(module, "_take", fail)
+    first, second = world.begin(Initialize(KEY, 1, 5)), world.begin(Initialize(KEY, 1, 5))
+    world.work()
+    assert [each.code for each in first] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert second == [Outcome()]
+    after = world.begin(Initialize(KEY, 2, 5))
+    world.work()
+    assert after == [Outcome()]
 
 
 def test_a_record_that_cannot_be_made_leaves_the_others(world: World) -> None:
