@@ -30,13 +30,17 @@ class Failures:
         self._count = 0
 
     def note(self, what: str, error: BaseException) -> None:
-        """`what` failed: in words, without text from a client."""
-        self.counted()
-        kind = type(error).__name__
-        self._lines.write(
-            logging.ERROR, f"{what} {kind}", "%s: %s failed: %s: %s",
-            self.part, what, kind, str(error), exc_info=error,
-        )  # fmt: skip
+        """`what` failed: in words, without text from a client. Raises nothing: where there is no
+        memory for a line, what is to go on after the failure goes on without one."""
+        try:
+            self.counted()
+            kind = type(error).__name__
+            self._lines.write(
+                logging.ERROR, f"{what} {kind}", "%s: %s failed: %s: %s",
+                self.part, what, kind, str(error), exc_info=error,
+            )  # fmt: skip
+        except Exception:
+            return
 
     def counted(self) -> None:
         """One more, which the caller has logged."""

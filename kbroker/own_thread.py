@@ -61,7 +61,7 @@ class OwnThread(threading.Thread):
             if self._live():
                 return
         except BaseException as error:  # there is not even memory to count the lives
-            self._note("its lives", error)
+            self.failures.note("its lives", error)
         self.dead = True
         try:
             logger.critical(
@@ -69,11 +69,11 @@ class OwnThread(threading.Thread):
                 " errors before this line", self.name, THREAD_LIVES_MAX,
             )  # fmt: skip
         except BaseException as error:
-            self._note("the line about its end", error)
+            self.failures.note("the line about its end", error)
         try:
             self._given_up()
         except BaseException as error:
-            self._note("its end", error)
+            self.failures.note("its end", error)
 
     def _live(self) -> bool:
         """Whether the loop has returned; else it has failed too often."""
@@ -83,20 +83,13 @@ class OwnThread(threading.Thread):
             try:
                 self._loop()
             except BaseException as error:
-                self._note("its loop", error)
+                self.failures.note("its loop", error)
             else:
                 return True
             lived_ms = (self._monotonic_ns() - began_ns) // 1_000_000
             lives = THREAD_LIVES_MAX if lived_ms >= THREAD_LIFE_LONG_MS else lives - 1
             self._pause.wait(THREAD_PAUSE_MS / 1000)
         return False
-
-    def _note(self, what: str, error: BaseException) -> None:
-        """A shortage of memory may keep the line from being written: it must not end the thread."""
-        try:
-            self.failures.note(what, error)
-        except BaseException:
-            return
 
 
 def await_ends(
