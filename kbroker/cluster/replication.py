@@ -230,7 +230,11 @@ class Replication:
         if self._look_waits:
             return  # the controller's thread is busy, with thousands of logs or a slow store
         self._look_waits = True
-        self._controller().in_step(self._look_now)
+        try:
+            self._controller().in_step(self._look_now)
+        except BaseException:  # the next one is not to wait for this
+            self._look_waits = False
+            raise
 
     def _look_now(self) -> None:
         self._look_waits = False

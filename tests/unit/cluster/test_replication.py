@@ -50,3 +50,22 @@ def test_a_broker_that_the_controller_does_not_know_doubts_its_registration(
     replication(controller, Mock(forward=forward))._ask([CHANGE], outcomes.append)
     assert [each.code for each in outcomes[0]] == [code]
     assert controller.doubt_registration.called is (code is ErrorCode.STALE_BROKER_EPOCH)
+
+
+def test_a_look_at_in_sync_sets_that_cannot_begin_is_followed_by_others() -> None:
+    looks: list[Callable[[], None]] = []
+    made = replication(Mock(), Mock())
+    controller = made._controller()
+
+    def in_step(call: Callable[[], None]) -> None:
+        looks.append(call)
+        if len(looks) == 1:
+            raise MemoryError
+
+    controller.in_step = in_step  # type: ignore[method-assign]
+    with pytest.raises(MemoryError):
+        made._look()
+    made._look()
+    assert len(looks) == 2
+    made._look()  # which waits for the one before
+    assert len(looks) == 2
