@@ -35,6 +35,8 @@ PRUNE_TASK: Final = "share-state-prune"
 COLD_TASK: Final = "share-state-snapshots"
 # Before a partition whose write hangs is looked at again.
 LATE_PAUSE_MS: Final = 100
+# Before a worker that could not begin is begun again.
+WORKER_AGAIN_MS: Final = 100
 
 
 class Parts(NamedTuple):
@@ -98,7 +100,15 @@ class ShareStates:
     def _when_published(self, partition: int, call: Callable[[], object]) -> None:
         """Have it done when the image is published in which a partition of the state topic is ours:
         a topic may be new in it, too."""
-        self._parts.in_step(lambda: self._on_worker(partition, call))
+
+        def begin() -> None:
+            try:
+                self._on_worker(partition, call)
+            except Exception as error:  # no other call forgets what was deleted before
+                self._parts.failures.note("looking for states of deleted topics", error)
+                self._parts.call_later(WORKER_AGAIN_MS, begin)
+
+        self._parts.in_step(begin)
 
     def before(self, delta: ImageDelta) -> None:
         """On the controller's thread, when the logs are about to follow."""
