@@ -157,8 +157,10 @@ class GroupMachine:
         return GroupReplay(self._table, self._attached(), partition, self._others, superseded)
 
     def active(self, partition: int) -> None:
-        for each in self._superseded.pop(partition, ()):
+        """May be called again where it has failed."""
+        for each in self._superseded.get(partition, ()):
             self._remove_superseded(partition, each)
+        self._superseded.pop(partition, None)
         self._forget_others(partition)
 
     def _remove_superseded(self, partition: int, superseded: Superseded) -> None:

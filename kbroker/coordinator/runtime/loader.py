@@ -74,6 +74,7 @@ class _Load:
     waits_long: bool = False
     failed: bool = False  # the table has it closed, and it is begun again
     again_ms: int = AGAIN_MS
+    is_active: bool = False  # and its machine does not know
 
 
 class _Unload(NamedTuple):
@@ -206,7 +207,7 @@ class Loader:
             jobs = (self._current, *self._jobs, *late)
         for job in jobs:
             try:
-                if isinstance(job, _Load) and not job.cancelled:
+                if isinstance(job, _Load) and not (job.cancelled or job.is_active):
                     self._table.close(job.partition)
                 elif isinstance(job, _Unload):
                     self._unload(job)
@@ -247,6 +248,9 @@ class Loader:
             self.thread.failures.note(f"a job of the loader of {self._machine.name}", error)
 
     def _load(self, job: _Load) -> Iterator[None]:
+        if job.is_active:
+            self._say_active(job)
+            return
         if job.replica.leader_epoch < job.leader_epoch and not job.cancelled:
             self._look_again(job, LATE_MS)
             return
@@ -300,7 +304,19 @@ class Loader:
                 raise
             return
         yield
-        self._machine.active(job.partition)
+        job.is_active = True
+        self._say_active(job)
+
+    def _say_active(self, job: _Load) -> None:
+        """What follows from a load follows from no other call: it is called until it succeeds."""
+        if job.cancelled:
+            return
+        try:
+            self._machine.active(job.partition)
+        except Exception:
+            self._look_again(job, job.again_ms)
+            job.again_ms = min(2 * job.again_ms, AGAIN_MS_MAX)
+            raise
         self.times = self.times.with_one(self._clock.monotonic_ms() - job.began_ms)
         self._log_when_done(job.partition, job.began_ms)
 

@@ -87,7 +87,8 @@ class Machine(Protocol):
         ...
 
     def active(self, partition: int) -> None:
-        """A partition has been loaded and serves its clients: what a load leaves to be done."""
+        """A partition has been loaded and serves its clients: what a load leaves to be done.
+        Called again where it raises."""
         ...
 
     def unloaded(self, partitions: frozenset[int], count: int) -> None:

@@ -94,10 +94,12 @@ class TransactionMachine:
         return TransactionReplay(loaded)
 
     def active(self, partition: int) -> None:
-        outcomes, term = self._outcomes.pop(partition, ([], -1))
+        """May be called again where it has failed."""
+        outcomes, term = self._outcomes.get(partition, ([], -1))
         if outcomes:
             complete = partial(self._attached().complete_loaded, outcomes, term)
             self._when_published(partition, complete)
+        self._outcomes.pop(partition, None)
 
     def unloaded(self, partitions: frozenset[int], count: int) -> None:
         self._attached().unload(lambda each: partition_for(each, count) in partitions)

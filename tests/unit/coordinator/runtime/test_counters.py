@@ -16,7 +16,7 @@ from kbroker.coordinator.runtime._shard_table import (
     Written,
     partition_for,
 )
-from kbroker.coordinator.runtime.loader import FOLLOWERS_MS, LATE_MS, LONG_WAIT_MS
+from kbroker.coordinator.runtime.loader import AGAIN_MS, FOLLOWERS_MS, LATE_MS, LONG_WAIT_MS
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import ClusterImage, ImageDelta
@@ -92,6 +92,40 @@ def test_a_partition_waits_for_its_followers_to_have_the_loaded_records(
     assert node.values() == {NAME: 1}
     assert node.counters.calls.count(("loaded", PLACE)) == 1
     assert node.counters.calls.count(("active", PLACE)) == 1
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_machine_that_fails_to_learn_of_a_load_is_called_again(
+    start: Start, is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    for name in (NAME, OTHER):
+        assert node.add(node.counters.make(name)) == [ErrorCode.NONE]
+    node = start()
+    original = node.counters.active
+    calls: list[int] = []
+
+    def active(partition: int) -> None:
+        calls.append(partition)
+        if calls.count(PLACE) == 1 and partition == PLACE:
+            raise MemoryError
+        original(partition)
+
+    monkeypatch.setattr(node.counters, "active", active)
+    node.lead(NODE, NODE)
+    node.load()
+    assert node.table.shard_state(PLACE) == ACTIVE
+    assert node.loader.thread.failures.count == 1
+    assert ("active", PLACE) not in node.counters.calls
+    if is_lost:
+        node.loader.cancel([PLACE])
+    for _ in range(2):
+        node.clock.advance(AGAIN_MS)
+        node.load()
+    assert node.counters.calls.count(("active", PLACE)) == (0 if is_lost else 1)
+    assert calls.count(PLACE) == (1 if is_lost else 2)
+    assert node.loader.times.loads == (1 if is_lost else 2)
 
 
 def test_a_long_wait_for_followers_is_in_the_log_once(

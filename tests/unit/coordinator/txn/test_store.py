@@ -14,7 +14,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.coordinator.runtime._shard_table import ShardTable, partition_for
-from kbroker.coordinator.runtime.loader import Loader
+from kbroker.coordinator.runtime.loader import AGAIN_MS, Loader
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.image import NO_PAIR, Pair
 from kbroker.coordinator.txn.machine import TransactionMachine
@@ -46,7 +46,7 @@ class Node:
         self.table = ShardTable(None, any_size=True, base_sequence=-1)
         self.published: list[tuple[int, Callable[[], object]]] = []
         self.machine = TransactionMachine(self.table, lambda *work: self.published.append(work))
-        clock = ManualClock()
+        self.clock = clock = ManualClock()
         self.loader = Loader(self.table, self.machine, clock, buffer_bytes=1 << 20)
         self.open: dict[int, LedLog] = {}
         self.store = TransactionStore(
@@ -231,6 +231,30 @@ def test_an_outcome_is_completed_when_the_image_is_published(start: Start) -> No
     node.load()
     (order,) = node.markers.orders
     assert order.coordinator_epoch == 6
+
+
+def test_an_outcome_is_completed_though_its_completion_could_not_begin_at_first(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    _, pair = node.init()
+    node.add(pair)
+    node.markers.holds = True
+    assert node.end(pair) is NONE
+    node = start()
+    with monkeypatch.context() as patched:
+        patched.setattr(node.machine, "_when_published", no_memory)
+        node.lead(NODE, NODE, epoch=4)
+    assert not node.markers.orders
+    node.clock.advance(AGAIN_MS)
+    node.load()
+    (order,) = node.markers.orders
+    assert order.coordinator_epoch == 4
+
+
+def no_memory(*_: object) -> None:
+    raise MemoryError
 
 
 def test_records_that_this_broker_does_not_know_or_cannot_read(
