@@ -158,8 +158,10 @@ class ThreadLane:
     def _start(self, work: Work) -> None:
         try:
             self.thread.start()
-        except BaseException:  # who called has it back, and may put it again
-            with self._changed:
+        except BaseException as error:
+            if isinstance(error, Exception) and self.thread.is_alive():
+                return  # the memory was short after the start
+            with self._changed:  # who called has it back, and may put it again
                 self._queue_of(work).remove(work)
             raise
 

@@ -122,6 +122,25 @@ def test_the_ends_of_many_sessions_take_turns_with_other_work(failures: Failures
     assert order == [*("session 0", "marker 0", "session 1", "marker 1", "session 2", "session 3")]
 
 
+def test_work_whose_thread_runs_although_its_start_has_failed_is_done_once(
+    workers: LogWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory was short after the start."""
+    done, over = Event(), Event()
+    start = OwnThread.start
+
+    def fail(thread: OwnThread) -> None:
+        start(thread)
+        assert done.wait(30)
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OwnThread, "start", fail)
+        workers.put(A, done.set)
+    workers.put(A, over.set)
+    assert over.wait(30)
+
+
 def hang_all(
     workers: LogWorkers, clock: ManualClock, count: int, order: list[str]
 ) -> tuple[list[Event], Event]:
