@@ -8,6 +8,7 @@ from typing_extensions import disjoint_base
 from kbroker._net import SocketServer, WrappedRequest
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.errors import ErrorCode
+from kbroker.limits import PARKED_BYTES_MAX
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.types import TopicPartition
@@ -94,6 +95,8 @@ class HotPath:
         linger_ns: int = 2_000_000,
         # How long a produce that begins a transaction waits for its coordinator.
         verification_ms: int = 30_000,
+        # What all requests that wait may use; half of it the fetches of clients.
+        parked_bytes_max: int = PARKED_BYTES_MAX,
     ) -> Self: ...
     # Whose commits and heartbeats it answers; once, before the handlers start.
     def serve_groups(self, groups: GroupTable) -> None: ...

@@ -25,7 +25,7 @@ from kbroker.core._arena cimport arena_reset
 from kbroker.core._atomics cimport kb_load_int, kb_store_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._keyed_hash cimport kb_random_key
-from kbroker.core._limits cimport LISTENERS_MAX, WORKERS_MAX
+from kbroker.core._limits cimport LISTENERS_MAX, PARKED_BYTES_MAX, WORKERS_MAX
 from kbroker.core._require cimport require_same
 from kbroker.core._sync cimport kb_now_ns, pthread_self, pthread_setname_np
 from kbroker.errors import ErrorCode, InvariantError
@@ -211,7 +211,7 @@ cdef class HotPath:
         int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
         int inline_range_bytes=4096, bint rack_aware=False,
         long long gather_ns=GATHER_NS, long long linger_ns=LINGER_NS,
-        int verification_ms=VERIFICATION_MS,
+        int verification_ms=VERIFICATION_MS, long long parked_bytes_max=PARKED_BYTES_MAX,
     ):
         self.server = server
         self.table = table
@@ -223,7 +223,7 @@ cdef class HotPath:
         self.context.hash_seed = kb_random_key()
         self.questions = ProduceQuestions()
         self.questions.context = &self.context
-        parked_init(&self.context)
+        parked_init(&self.context, parked_bytes_max)
         self.context.registry = table.registry
         self.context.published = &table.published
         self.context.fetch_bytes_max = fetch_bytes_max

@@ -106,7 +106,7 @@ cdef class HotShares:
         if write == NULL:
             raise MemoryError
         parked = parked_new(
-            hot.own_worker, &_SHARE, NULL, count, <int64_t>sizeof(GroupWrite), wait_ms)
+            hot.own_worker, &_SHARE, NULL, count, <int64_t>sizeof(GroupWrite), wait_ms, 1)
         if parked == NULL:
             free(write)
             return NULL

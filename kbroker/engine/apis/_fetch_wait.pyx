@@ -63,7 +63,7 @@ cdef int fetch_wait(
         wait_ms = min(wait_ms, <int32_t>NOTHING_THERE_WAIT_MS)
     parked = parked_new(
         worker, kind, plan.request, plan.count - plan.not_there_count, plan.request.length_bytes,
-        wait_ms)
+        wait_ms, plan.replica_id < 0 or plan.is_stranger)
     if parked == NULL:
         return 0
     if request_detach(plan.request) != 0:

@@ -92,7 +92,7 @@ cdef ParkedRequest* _parked(
     cdef int64_t size_bytes = <int64_t>sizeof(GroupWrite) + (
         write.place_count * <int64_t>sizeof(uint32_t))
     cdef const WaiterKind* kind = &_DELETION if write.deletes else &_GROUP_WRITE
-    cdef ParkedRequest* parked = parked_new(worker, kind, request, 1, size_bytes, timeout_ms)
+    cdef ParkedRequest* parked = parked_new(worker, kind, request, 1, size_bytes, timeout_ms, 0)
     if parked == NULL:
         return NULL
     parked.kept = write

@@ -342,7 +342,7 @@ cdef ParkedRequest* _parked(
     cdef ParkedRequest* parked = parked_new(
         worker, &_VERIFICATION, plan.request, 0,
         <int64_t>(size_bytes + guards_bytes) + plan.request.total_bytes,
-        worker.context.verification_ms)
+        worker.context.verification_ms, 0)
     if parked == NULL:
         return NULL
     parked.kept = _keep(plan, found, count, size_bytes)

@@ -99,7 +99,7 @@ cdef ParkedRequest* _parked(
     if timeout_ms <= 0:
         return NULL
     parked = parked_new(
-        worker, &_PRODUCE, plan.request, count, <int64_t>kept_bytes, timeout_ms)
+        worker, &_PRODUCE, plan.request, count, <int64_t>kept_bytes, timeout_ms, 0)
     if parked == NULL:
         return NULL
     kept = produce_keep(plan, kept_bytes)

@@ -7,17 +7,17 @@ from kbroker.replica._partition cimport Partition
 from kbroker.engine.worker._context cimport (
     WAITS_FOR_BYTES, HotContext, HotWorker, ParkedRequest, ParkedTable, ParkedWatch, WaiterKind)
 
-cdef int parked_init(HotContext* context) noexcept nogil
+cdef int parked_init(HotContext* context, int64_t bytes_max) noexcept nogil
 
 # Adds it to the worker's list, unless it is in one. The worker then wakes the requests that wait.
 cdef void note_advanced(HotWorker* worker, Partition* partition) noexcept nogil
 
 # For APIs whose requests wait (_fetch_wait, _produce_wait; _group_write, there without a request,
 # too): begun, with its watches to be filled; then it waits (not 0: it must not be used any more) or
-# is given up.
+# is given up. `in_half`: a client's fetch, which has half of the room.
 cdef ParkedRequest* parked_new(
     HotWorker* worker, const WaiterKind* kind, Request* request, int count, int64_t kept_bytes,
-    int32_t wait_ms,
+    int32_t wait_ms, int in_half,
 ) noexcept nogil
 # Its deadline becomes one of a wider tick: requests that may be late share them.
 cdef void parked_widen(ParkedRequest* parked, uint64_t ticks) noexcept nogil

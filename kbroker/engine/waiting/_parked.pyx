@@ -24,9 +24,9 @@ waits for some of them, too: the list is not searched to its end for a place.
 
 Locks: a partition's for its watches and their counts, the table's ("queue") for the deadline lists
 and what is parked of each channel; never two at once, and nothing is completed while one is held.
-Bounds: of one connection the pipeline's (net/_channel); PARKED_BYTES_MAX for watches and what is
-kept of all, beyond which a request is answered at once; ticks are TICK_MS wide, and wider for waits
-of more than a second.
+Bounds: of one connection the pipeline's (net/_channel); `bytes_max` (PARKED_BYTES_MAX) for watches
+and what is kept of all, and half of it for clients' fetches, beyond which a request is answered at
+once; ticks are TICK_MS wide, and wider for waits of more than a second.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -37,7 +37,6 @@ from kbroker.core._atomics cimport (
     kb_add_i64, kb_add_int, kb_add_u64, kb_cas_int, kb_load_int, kb_load_u64, kb_store_int,
     kb_store_ptr, kb_store_u64)
 from kbroker.core._error_codes cimport NO_ERROR
-from kbroker.core._limits cimport PARKED_BYTES_MAX
 from kbroker.core._list cimport linked_insert, linked_remove
 from kbroker.core._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
@@ -62,8 +61,9 @@ cdef enum:
     LINK_STEPS_MAX = 1024         # what handlers that append beside one another may be apart
 
 
-cdef int parked_init(HotContext* context) noexcept nogil:
+cdef int parked_init(HotContext* context, int64_t bytes_max) noexcept nogil:
     memset(&context.parked, 0, sizeof(ParkedTable))
+    context.parked.bytes_max = bytes_max
     context.request_channel.on_left = _on_left
     context.request_channel.hot_context = context
     return kb_mutex_init(&context.parked.lock)
@@ -91,7 +91,7 @@ cdef void parked_drop(ParkedRequest* parked) noexcept nogil:
         parked.kind.free_kept(parked.kept)
     live_add(LIVE_WATCHES, -parked.count)
     live_add(LIVE_PARKED_REQUESTS, -1)
-    kb_add_i64(&table.bytes, -parked.size_bytes)
+    _give_room(table, parked.size_bytes, parked.in_half)
     free(parked)
 
 
@@ -409,9 +409,24 @@ cdef inline uint64_t _wider(uint64_t tick, uint64_t width) noexcept nogil:
     return (tick + width - 1) & ~(width - 1)
 
 
+cdef int _take_room(ParkedTable* table, int64_t size_bytes, int in_half) noexcept nogil:
+    # 0: there is none; it is given back all the same. Clients' fetches leave half of it: a write
+    # that finds no room fails, and a follower that finds none fetches without end.
+    cdef int fits = kb_add_i64(&table.bytes, size_bytes) <= table.bytes_max
+    if in_half:
+        fits &= kb_add_i64(&table.half_bytes, size_bytes) <= table.bytes_max // 2
+    return fits
+
+
+cdef void _give_room(ParkedTable* table, int64_t size_bytes, int in_half) noexcept nogil:
+    kb_add_i64(&table.bytes, -size_bytes)
+    if in_half:
+        kb_add_i64(&table.half_bytes, -size_bytes)
+
+
 cdef ParkedRequest* parked_new(
     HotWorker* worker, const WaiterKind* kind, Request* request, int count, int64_t kept_bytes,
-    int32_t wait_ms,
+    int32_t wait_ms, int in_half,
 ) noexcept nogil:
     """Being built, with room for so many watches and counted with the bytes kept for its answer.
 
@@ -421,18 +436,14 @@ cdef ParkedRequest* parked_new(
     cdef size_t node_bytes = sizeof(ParkedRequest) + sizeof(ParkedWatch) * <size_t>count
     cdef int64_t size_bytes = <int64_t>node_bytes + kept_bytes
     cdef int64_t now_ns = kb_now_ns()
-    # Half of it is for writes: those that find no room fail.
-    cdef int64_t bytes_max = PARKED_BYTES_MAX
     cdef ParkedRequest* parked = NULL
     cdef int i
     if kb_load_int(&table.closing):
         return NULL
-    if kind.waits_for == WAITS_FOR_BYTES:
-        bytes_max //= 2
-    if kb_add_i64(&table.bytes, size_bytes) <= bytes_max:
+    if _take_room(table, size_bytes, in_half):
         parked = <ParkedRequest*>calloc(1, node_bytes)
     if parked == NULL:
-        kb_add_i64(&table.bytes, -size_bytes)
+        _give_room(table, size_bytes, in_half)
         return NULL
     live_add(LIVE_WATCHES, count)
     live_add(LIVE_PARKED_REQUESTS, 1)
@@ -446,6 +457,7 @@ cdef ParkedRequest* parked_new(
     parked.tick = _deadline_tick(now_ns, wait_ms)
     parked.count = count
     parked.size_bytes = size_bytes
+    parked.in_half = in_half
     parked.watches = <ParkedWatch*>(<char*>parked + sizeof(ParkedRequest))
     for i in range(count):
         parked.watches[i].parked = parked

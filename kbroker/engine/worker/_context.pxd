@@ -104,6 +104,7 @@ cdef struct ParkedRequest:
     int outlasts_requests         # it waits until none of its connection's is left
     int count
     int64_t size_bytes            # with the data kept for its answer
+    int in_half                   # it counts in the half that clients' fetches get
     ParkedWatch* watches          # in the same allocation
 
 
@@ -126,6 +127,8 @@ cdef struct ParkedTable:
     int64_t left_total            # their connections went first
     int closing                   # atomic: nothing is parked any more
     int64_t bytes                 # atomic: of requests in memory, with their kept data
+    int64_t half_bytes            # atomic: of those, of clients' fetches
+    int64_t bytes_max             # for all; half of it for clients' fetches
 
 
 # The address of this node that clients of one listener get; host NULL: the address they used.
