@@ -265,63 +265,6 @@ def test_a_start_is_sent_when_it_is_on_file(tell: Tell) -> None:
 # --- what goes wrong on one partition ---
 
 
-def test_a_leader_that_does_not_know_yet_is_asked_soon_again(tell: Tell) -> None:
-    async def story(cluster: Cluster) -> None:
-        words = cluster.create("words")
-        cluster.elect(words, 1)
-        fill(cluster, words, 1)
-        await cluster.until(lambda: cluster.caught_up(words))
-        cluster.elect(words, 1, unaware=True)
-        await asyncio.sleep(0.03)
-        cluster.tell(cluster.nodes[1], words)
-        cluster.append(words, b"w")
-        assert await cluster.until(lambda: cluster.caught_up(words)) <= 60
-
-    tell(story)
-
-
-def test_pauses_get_longer_while_it_does_not_answer(tell: Tell) -> None:
-    async def story(cluster: Cluster) -> None:
-        words = cluster.create("words")
-        cluster.elect(words, 1, unaware=True)
-        await asyncio.sleep(20)
-        assert 15 <= len(cluster.fetches) <= 35
-        assert cluster.nodes[2].manager.statistics().failed == [words]
-        cluster.tell(cluster.nodes[1], words)
-        cluster.append(words, b"v")
-        await cluster.until(lambda: cluster.caught_up(words), 1_500)
-        assert cluster.nodes[2].manager.statistics().failed == []
-
-    tell(story)
-
-
-def test_a_pause_that_ends_between_two_looks_at_the_clock_ends(tell: Tell) -> None:
-    """No other partition is followed there, so nothing but the pause's end asks again."""
-
-    async def story(cluster: Cluster) -> None:
-        words = cluster.create("words")
-        cluster.elect(words, 1, unaware=True)
-        for _ in range(100):
-            asked = len(cluster.fetches)
-            await cluster.until(lambda asked=asked: len(cluster.fetches) > asked, 2_000)
-
-    tell(story, hasty=True)
-
-
-def test_a_pause_that_ends_does_not_wait_for_a_fetch_that_does(tell: Tell) -> None:
-    async def story(cluster: Cluster) -> None:
-        idle, words = cluster.create("idle"), cluster.create("words")
-        cluster.elect(idle, 1)
-        cluster.elect(words, 1, unaware=True)
-        await cluster.until(lambda: cluster.caught_up(idle))
-        await asyncio.sleep(0.01)  # `words` has been refused, and `idle` alone waits at the leader
-        cluster.tell(cluster.nodes[1], words)
-        cluster.append(words, b"v")
-        assert await cluster.until(lambda: cluster.caught_up(words)) <= 100
-
-    tell(story)
-
-
 def test_a_topic_that_the_leader_does_not_know_stops_no_other(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words, gone = cluster.create("words"), cluster.create("gone")
@@ -437,24 +380,6 @@ def test_a_served_partition_goes_after_the_others(tell: Tell) -> None:
 
 
 # --- what goes wrong with the source ---
-
-
-def test_a_source_that_is_away_is_asked_seldom_and_keeps_its_partitions(tell: Tell) -> None:
-    async def story(cluster: Cluster) -> None:
-        words = cluster.create("words")
-        cluster.elect(words, 1)
-        fill(cluster, words, 5)
-        await cluster.until(lambda: cluster.caught_up(words))
-        cluster.nodes[1].up = False
-        await asyncio.sleep(20)
-        before = cluster.nodes[2].manager.statistics().requests
-        await asyncio.sleep(20)
-        assert 15 <= cluster.nodes[2].manager.statistics().requests - before <= 30
-        fill(cluster, words, 5)
-        cluster.nodes[1].up = True
-        await cluster.until(lambda: cluster.caught_up(words), 1_500)
-
-    tell(story)
 
 
 @pytest.mark.parametrize("answer", [b"", bytes(10), b"\0" * 4 + b"\0\x4d" + bytes(6)])
