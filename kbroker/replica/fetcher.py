@@ -230,6 +230,8 @@ class ReplicaFetcher:
         """Until something changes, or a pause is over. `now_ms`: when `_fill` found no partition. A
         pause that was over then is the other lane's; one that ends right after it is not."""
         first_ms = self._pauses[0].until_ms if self._pauses else now_ms
+        if lane.members or self._joining or (lane is self._main and self._side.members):
+            first_ms = now_ms  # these wait for the source alone
         due_ms = max(first_ms, self._source_retry_at_ms)
         if due_ms <= now_ms:
             await lane.changed.wait()

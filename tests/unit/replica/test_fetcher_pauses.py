@@ -110,3 +110,35 @@ def test_no_fetch_is_sent_in_the_pause_after_offsets_that_cannot_be_read(
         await cluster.until(lambda: cluster.caught_up(words), 2_000)
 
     tell(story)
+
+
+def test_the_pause_of_a_source_does_not_wait_for_that_of_a_partition(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of `words` the leader knows nothing for long; a fetch fails once, and `others` go on soon."""
+
+    async def story(cluster: Cluster) -> None:
+        words, others = cluster.create("words"), cluster.create("others")
+        cluster.elect(others, 1)
+        cluster.elect(words, 1, unaware=True)
+        await asyncio.sleep(5)
+        answer = cluster.nodes[1].answer
+        failures = 0
+
+        async def fails(api_key: ApiKey, body: bytes) -> bytes:
+            nonlocal failures
+            found = await answer(api_key, body)
+            if failures == 0:
+                return found
+            failures -= 1
+            return b""
+
+        monkeypatch.setattr(cluster.nodes[1], "answer", fails)
+        await asyncio.sleep(1)  # the fetch that waits is answered by this one
+        for _ in range(10):
+            failures = 1
+            cluster.append(others, b"v")
+            await cluster.until(lambda: cluster.caught_up(others), 2 * BACKOFF_MS_MIN)
+            await asyncio.sleep(0.37)
+
+    tell(story)
