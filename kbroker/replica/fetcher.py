@@ -386,6 +386,8 @@ class ReplicaFetcher:
             starts = await self._list_offsets(lane, epochs, EARLIEST_TIMESTAMP)
         except (KafkaError, ProtocolError) as error:
             self._source_failed(error)
+            for partition, _ in outside:
+                self._later(partition, Outcome.NOT_YET)
             return
         for partition, asked in outside:
             start, end = starts.get(partition.name, -1), ends.get(partition.name, -1)
@@ -450,7 +452,6 @@ class ReplicaFetcher:
         self._source_failures += 1
         pause_ms = self._backoff_ms(self._source_failures)
         self._source_retry_at_ms = self._clock.monotonic_ms() + pause_ms
-        self._main.changed.set()  # no round goes on into the pause
         self._lines.write(
             logging.WARNING,
             f"broker {self.source.node_id}",
