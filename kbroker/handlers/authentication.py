@@ -140,18 +140,15 @@ class Authentication:
         with self._lock:
             exchange = self._exchanges.pop(connection, None)
         if exchange is None:
-            exchange = Exchange(now_ms)
+            exchange = Exchange()
         config = self._services.config
-        if now_ms - exchange.began_ms > config[TIMEOUT]:
-            self._end(frame, f"it has taken longer than {TIMEOUT}={config[TIMEOUT]}")
-            return
         if len(frame.body) > config[RECEIVE_MAX]:
             self._end(frame, f"a frame has more than {RECEIVE_MAX}={config[RECEIVE_MAX]} bytes")
             return
         turn = self._turn(exchange, frame)
         match exchange.fire(turn.event):
             case Do.ANSWER:
-                self._keep(connection, exchange, now_ms)  # before another thread has its next frame
+                self._keep(connection, exchange)  # before another thread has its next frame
                 frame.respond(turn.answer or b"")
             case Do.OPEN if turn.login is not None:
                 self._count(frame.listener, successful=1)
@@ -277,14 +274,19 @@ class Authentication:
 
     # --- what is done -----------------------------------------------------------------------------
 
-    def _keep(self, connection: str, exchange: Exchange, now_ms: int) -> None:
+    def _keep(self, connection: str, exchange: Exchange) -> None:
+        # The core has closed a connection whose client takes longer; a frame that came in time may
+        # wait for a handler as long again.
         config = self._services.config
-        oldest_ms, bound = now_ms - config[TIMEOUT], config[UNAUTHENTICATED_MAX]
+        exchange.answered_ms = self.now_ms()
+        oldest_ms = exchange.answered_ms - 2 * config[TIMEOUT]
+        bound = config[UNAUTHENTICATED_MAX]
         with self._lock:
             self._exchanges[connection] = exchange
             while self._exchanges:  # an exchange that goes on is at the end
                 first = next(iter(self._exchanges))
-                if self._exchanges[first].began_ms >= oldest_ms and len(self._exchanges) <= bound:
+                answered_ms = self._exchanges[first].answered_ms
+                if answered_ms >= oldest_ms and len(self._exchanges) <= bound:
                     break
                 del self._exchanges[first]
 

@@ -37,7 +37,7 @@ from kbroker.net._leaving cimport note_all_came_back, report_left
 from kbroker.net._muted_waits cimport note_waited, note_waits
 from kbroker.net._processor_lists cimport (
     add_opening, channel_is_opening, channel_make_ready, channel_note_step, channel_shake_soon,
-    listener_opens, note_active, remove_opening, remove_recent, remove_shaking)
+    listener_opens, note_active, opening_gives_back, remove_opening, remove_recent, remove_shaking)
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
@@ -366,6 +366,8 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
             channel_make_ready(channel)
         note_all_came_back(channel)
         return
+    elif request.kind != 0:
+        opening_gives_back(channel, request)
     if channel.closed:
         session_drop(request.opens_as)
         request_note_sent(request, channel.processor.now_ns)  # as far as it came

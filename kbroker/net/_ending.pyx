@@ -17,7 +17,6 @@ parked for longer than RETIRE_NS_MAX loses its connection.
 
 from libc.stdint cimport int64_t
 
-from kbroker._state cimport AUTHENTICATING_AND_RESPONSE_PENDING
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker.core._figures cimport kb_count
 from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
@@ -53,7 +52,7 @@ cdef void close_opening(Processor* processor) noexcept nogil:
             if processor.now_ns - channel.ended_ns > <int64_t>LINGER_NS:
                 channel_close(channel)
         elif (
-            channel.state != AUTHENTICATING_AND_RESPONSE_PENDING  # a handler has the frame
+            channel.in_flight == 0  # else a handler has its frame
             and processor.now_ns - channel.opening_since_ns > processor.settings.opening_ns_max
         ):
             kb_count(&processor.closes[CAUSE_OPENING], 1)

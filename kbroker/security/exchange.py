@@ -109,11 +109,10 @@ TABLE: Final[Mapping[tuple[State, Event], Cell]] = MappingProxyType(
 class Exchange:
     """Of one connection; `mechanism` is there once it is named, and `mechanism_name`."""
 
-    __slots__ = ("began_ms", "mechanism", "mechanism_name", "state")
+    __slots__ = ("answered_ms", "mechanism", "mechanism_name", "state")
 
-    def __init__(self, began_ms: int) -> None:
-        """`began_ms`: by the monotonic clock."""
-        self.began_ms: Final = began_ms
+    def __init__(self) -> None:
+        self.answered_ms = 0  # the last frame, by the monotonic clock
         self.state = State.INITIAL
         self.mechanism: Mechanism | None = None
         self.mechanism_name = ""

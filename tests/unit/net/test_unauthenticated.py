@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from kbroker._net import WrappedRequest
 from kbroker.security.session import ANONYMOUS
 from tests.support.certificates import Authority, Certificate
-from tests.unit.net.harness import Client, Rig, cold_frame, echo, eventually, framed
+from tests.unit.net.harness import Client, Gate, Rig, cold_frame, echo, eventually, framed
 from tests.unit.net.over_tls import MakeRig, Over, tls_context
-from tests.unit.net.test_authenticating_channels import LATE, Authenticator
+from tests.unit.net.test_authenticating_channels import ALICE, LATE, Authenticator
 
 CROWDED = (
     "the oldest where more than kbroker.max.unauthenticated.connections had not authenticated;"
@@ -106,6 +108,53 @@ def test_all_of_an_authentication_has_one_time(make_rig: Callable[..., Rig]) -> 
 
     eventually(is_closed)
     assert rig.server.closes()[LATE] == 1
+
+
+def test_time_with_a_handler_is_not_the_client_s(make_rig: MakeRig) -> None:
+    """Nor is it when the answer has been sent, and the next frame comes."""
+    gate = Gate()
+    rig = make_rig(dispatch=gate, opening_ms_max=1_500, listener=AUTHENTICATES)
+    client = rig.client()
+    for token in (b"first", b"second"):
+        client.send(framed(token))
+        gate.wait_for(1)
+        eventually(rig.silent_for_a_second)  # longer than a client has
+        gate.release()
+        assert client.receive() == token
+    client.send(framed(b"third"))
+    gate.wait_for(1)
+    gate.held.pop().open_channel(b"welcome", ALICE)
+    assert client.receive() == b"welcome"
+    assert rig.server.closes()[LATE] == 0
+
+
+def test_time_with_handlers_has_an_end(make_rig: MakeRig) -> None:
+    """Of a client that sends its frames ahead a handler always has one."""
+    count, handler_s = 2_000, 0.01
+    answered = 0
+
+    def slow(request: WrappedRequest) -> None:
+        nonlocal answered
+        answered += 1
+        threading.Event().wait(handler_s)
+        request.respond(request.body)
+
+    rig = make_rig(dispatch=slow, opening_ms_max=100, listener=AUTHENTICATES)
+    client = rig.client()
+    client.send(framed(b"again") * count)
+    eventually(lambda: rig.server.closes()[LATE] == 1)
+    assert answered < count // 4
+
+
+def test_a_client_that_takes_no_answer_has_no_more_time(make_rig: MakeRig) -> None:
+    rig = make_rig(
+        dispatch=lambda request: request.respond(bytes(64 << 20)),
+        opening_ms_max=100,
+        listener=AUTHENTICATES,
+    )
+    client = rig.client()
+    client.send(framed(b"first"))
+    eventually(lambda: rig.server.closes()[LATE] == 1)
 
 
 PART, WHOLE = 64 << 10, 400 << 10

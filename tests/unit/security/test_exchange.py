@@ -47,7 +47,7 @@ def expected(state: State, event: Event) -> tuple[Do, State]:
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("event", Event)
 def test_every_cell(state: State, event: Event) -> None:
-    exchange = Exchange(0)
+    exchange = Exchange()
     exchange.state = state
     do, to = expected(state, event)
     if do is Do.NEVER:
