@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from kbroker.log.opening.loader import Checkpointed
 from kbroker.testing.file_faults import Fault, FileFaults
+from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch, parse_batches
 from tests.unit.engine.wire import Ask, fetch, fetch_frame, fetched_in, produce_one
-from tests.unit.net.harness import Client, Rig, Topic, eventually
+from tests.unit.net.harness import NODE_ID, Client, Rig, Topic, eventually
 
 BATCH = build_batch([b"x" * 100])
 OLD_BATCHES = 64
@@ -161,3 +165,36 @@ def test_processors_that_come_later_do_so_too(rig: Rig) -> None:
     rig.hot.cover_processors()
     for client in (rig.client(), rig.client()):  # acceptors take turns
         eventually(lambda c=client: is_served_by_a_processor(rig, c, [Ask(topic)]), "at once")
+
+
+def test_others_do_not_wait_for_the_headers_of_a_segment(
+    make_rig: Callable[..., Rig], tmp_path: Path
+) -> None:
+    """Of one that was there at the start: they are read before its bytes are sent for the first
+    time, and those of 50 MB take 30 ms."""
+    topic_id = uuid4()
+    written = open_led_log(tmp_path / "old-0", "old", 0, topic_id, {})
+    written.set_leadership(NODE_ID, True, 0, 1)
+    for _ in range(2_000):
+        written.append(BATCH)
+    end = written.log_end_offset
+    written.close(clean=True)
+    rig = make_rig(handlers=4)
+    small = rig.create("small")
+    small.logs[0].append(BATCH)
+    log = open_led_log(
+        tmp_path / "old-0", "old", 0, topic_id, {},
+        Checkpointed(clean=True, recovery_point=end, high_watermark=end),
+    )  # fmt: skip
+    log.set_leadership(NODE_ID, True, 0, 1)
+    old = rig.topics["old"] = Topic("old", topic_id, [log])
+    rig.table.publish([("old", topic_id.bytes, False, [log])], [])
+    reader, neighbour = rig.client(), rig.client()
+    with FileFaults(Fault(("read", "read_now"), "old-0/", nth=20, hangs=True)) as faults:
+        reader.send(fetch_frame(12, [Ask(old)]))
+        eventually(lambda: faults.hung == 1, "the headers are being read")
+        for _ in range(20):
+            assert fetch(neighbour, 12, [Ask(small)]).only.records
+        assert faults.let_go() == 1
+        records = fetched_in(12, reader.receive()).only.records
+    assert records is not None and len(records) == 2_000 * len(BATCH)
