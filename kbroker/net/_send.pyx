@@ -5,6 +5,7 @@ Called by the channel in its Processor's turn. A head in front of a file range i
 MSG_MORE, so that both leave in one segment; what the socket does not take now is resumed where it
 stopped, also in the middle of a range. A range that ends before its promised length means that a
 file was cut under a promise: the connection must end, since the announced size is already out.
+Where there is no sendfile, ranges are copied.
 
 A short range with something after it is copied into the Processor's own memory and leaves in the
 same call: two calls for each range, and a segment more, cost more than the copy. The part that
@@ -20,7 +21,7 @@ wait for: a request of its own, READ_AHEAD, goes where requests for slow files a
 handler reads the next piece, so that it is in memory when it is sent. Only this channel waits.
 """
 
-from libc.errno cimport EAGAIN, errno
+from libc.errno cimport EAGAIN, EINTR, EINVAL, ENOSYS, EOPNOTSUPP, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
@@ -57,6 +58,8 @@ cdef enum:
     PIECE_COST = 4                # of a turn's bytes: to encrypt one takes as long as to send some
     RANGE_BYTES_MAX = 1 << 20     # of one sendfile call, and read ahead
     WARM_NS = 1000000000          # what was in memory is taken to be there still
+
+sends.send_file = kb_send_file
 
 
 cdef int _gather(Channel* channel, iovec* vector, int* more, int64_t* total) noexcept nogil:
@@ -189,6 +192,25 @@ cdef void send_read_ahead_done(Channel* channel, Request* request) noexcept nogi
     request_free(request)
 
 
+cdef ssize_t _send_copy(Channel* channel, const Part* part, int64_t want) noexcept nogil:
+    # For a file system or a sandbox without sendfile: as much as is copied at once. It is not
+    # remembered, since a call that is refused costs much less than the copy.
+    cdef iovec vector
+    cdef ssize_t got
+    if not _has_copies(channel.processor):
+        return -1
+    while True:
+        got = pread(part.fd, channel.processor.copies, <size_t>min(want, <int64_t>COPIES_BYTES),
+                    part.position)
+        if got >= 0 or errno != EINTR:
+            break
+    if got <= 0:
+        return got
+    vector.iov_base = channel.processor.copies
+    vector.iov_len = <size_t>got
+    return kb_send_vector(channel.fd, &vector, 1, got < part.length)
+
+
 cdef int _send_range(Channel* channel, Request* request, int64_t* budget_bytes) noexcept nogil:
     cdef Part* part = &request.parts[request.part_next]
     cdef int64_t want = part.length if part.length < RANGE_BYTES_MAX else RANGE_BYTES_MAX
@@ -198,7 +220,9 @@ cdef int _send_range(Channel* channel, Request* request, int64_t* budget_bytes) 
             return SEND_READS
     elif want > part.warm_until - part.position:
         want = part.warm_until - part.position
-    sent = kb_send_file(channel.fd, part.fd, part.position, <size_t>want)
+    sent = sends.send_file(channel.fd, part.fd, part.position, <size_t>want)
+    if sent < 0 and (errno == EINVAL or errno == ENOSYS or errno == EOPNOTSUPP):
+        sent = _send_copy(channel, part, want)
     if sent < 0:
         return SEND_BLOCKED if errno == EAGAIN else SEND_FAILED
     if sent == 0 and part.length > 0:

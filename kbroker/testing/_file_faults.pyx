@@ -1,12 +1,12 @@
 # cython: language_level=3
 """File operations that fail on purpose: a table of the log's system calls that asks rules first.
 
-`install` puts functions into `kbroker.log.engine._file_operations.files` that note each operation
-and look for a rule that names it; `remove` puts the system's own back. A rule fits by operation and
-by a part of the path, skips so many that fit, then makes so many fail: with an errno, after a few
-bytes, or late; or it lets them hang until `let_go`. `file_faults.py` is the face of it; Python's
-operations come in through `ask`. One who watches is called before each, with the GIL: for a test
-whose log has one thread.
+`install` puts functions into `kbroker.log.engine._file_operations.files` and, for files that are
+sent, `kbroker.net._send.sends`. They note each operation and look for a rule that names it;
+`remove` puts the system's own back. A rule fits by operation and by a part of the path, skips so
+many that fit, then makes so many fail: with an errno, after a few bytes, or late; or it lets them
+hang until `let_go`. `file_faults.py` is the face of it; Python's operations come in through `ask`.
+One who watches is called before each, with the GIL: for a test whose log has one thread.
 
 Any thread, with or without the GIL: one mutex over rules and notes, a leaf. Installing is for a
 time when no other thread of the log is inside a call. A test's process only: the broker never
@@ -23,6 +23,7 @@ from kbroker.core._sync cimport (
     pthread_cond_broadcast, pthread_cond_init, pthread_cond_t, pthread_cond_wait,
     pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock)
 from kbroker.log.engine._file_operations cimport FileOperations, files, iovec
+from kbroker.net._send cimport SendOperations, sends
 
 import os
 
@@ -46,11 +47,11 @@ cdef enum:
 
 cdef enum Operation:
     OPEN, SIZE, READ, WRITE, TRUNCATE, ALLOCATE, MAP, UNLINK, SYNC, RENAME, MKDIR, LIST, OPEN_NOW
-    READ_NOW
+    READ_NOW, SEND
 
 OPERATIONS = (
     "open", "size", "read", "write", "truncate", "allocate", "map", "unlink", "sync", "rename",
-    "mkdir", "list", "open_now", "read_now")
+    "mkdir", "list", "open_now", "read_now", "send")
 
 
 cdef struct Rule:
@@ -67,7 +68,7 @@ cdef struct Rule:
 cdef struct Note:
     int operation
     int failed
-    int64_t length                # of a read, write, truncation, allocation or map; or 0
+    int64_t length                # of a read, write, truncation, allocation, map or send; or 0
     char path[PATH_CHARS]
 
 
@@ -81,6 +82,7 @@ cdef object watcher_failed = None    # what it raised first
 cdef int is_watched = 0
 
 cdef FileOperations system
+cdef SendOperations system_sends
 cdef pthread_mutex_t mutex
 cdef Rule rules[RULES_MAX]
 cdef int32_t rule_count = 0
@@ -94,6 +96,7 @@ cdef int64_t hanging = 0          # operations, now
 pthread_mutex_init(&mutex, NULL)
 pthread_cond_init(&goes_on, NULL)
 system = files
+system_sends = sends
 
 
 cdef void note_locked(
@@ -285,6 +288,15 @@ cdef int sync_range(int fd, int64_t offset, int64_t length, unsigned int flags) 
     return system.sync_file_range(fd, offset, length, flags)
 
 
+cdef ssize_t send_file(int fd, int file, int64_t position, size_t length) noexcept nogil:
+    cdef Verdict verdict = decide_of(SEND, file, <int64_t>length)
+    if outcome(verdict):
+        return -1
+    if 0 <= verdict.bytes_max < <int64_t>length:
+        length = <size_t>verdict.bytes_max
+    return system_sends.send_file(fd, file, position, length)
+
+
 # --- From Python ----------------------------------------------------------------------------------
 
 def install() -> None:
@@ -303,6 +315,7 @@ def install() -> None:
     files.fsync = sync_all
     files.syncfs = sync_volume
     files.sync_file_range = sync_range
+    sends.send_file = send_file
 
 
 def watch(object called) -> None:
@@ -311,6 +324,15 @@ def watch(object called) -> None:
     watcher = called
     watcher_failed = None
     is_watched = called is not None
+
+
+def read_now(int fd, int64_t length, int64_t position) -> bytes:
+    """As the log reads what it does not wait for."""
+    cdef bytearray room = bytearray(length)
+    cdef int64_t got = files.pread_now(fd, <char*>room, <size_t>length, position)
+    if got < 0:
+        raise OSError(errno, os.strerror(errno))
+    return bytes(room[:got])
 
 
 def hang_only() -> None:
@@ -348,6 +370,7 @@ def remove() -> object:
     """The system's own calls again; no rules and no notes. The watcher's error, or None."""
     global notes, note_count, note_max, rule_count, notes_nothing
     (&files)[0] = system
+    (&sends)[0] = system_sends
     let_go()
     notes_nothing = 0
     failed = watcher_failed
@@ -366,14 +389,14 @@ def add_rule(
     operations, path_part, int64_t skip, int64_t times, int error, int64_t bytes_max,
     int64_t delay_us, bint hangs=False,
 ) -> None:
-    """See `file_faults.Fault`. No operations: all."""
+    """See `file_faults.Fault`. No operations: all of the log."""
     global rule_count
     cdef Rule rule
     cdef bytes part = os.fsencode(path_part)
     if len(part) >= PATH_CHARS or rule_count == RULES_MAX:
         raise ValueError("a longer path, or more rules, than there is room for")
     rule.operations = 0
-    for name in operations or OPERATIONS:
+    for name in operations or OPERATIONS[:SEND]:
         rule.operations |= <int64_t>1 << <int>OPERATIONS.index(name)
     strncpy(rule.path_part, part, PATH_CHARS)
     rule.skip = skip

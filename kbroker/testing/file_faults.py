@@ -30,7 +30,7 @@ class Fault:
     """The `nth` operation that fits, and `times - 1` after it: an error, few bytes, slow, or
     hanging until `FileFaults.let_go`."""
 
-    operations: tuple[str, ...] = ()  # none: any
+    operations: tuple[str, ...] = ()  # none: any of the log; "send": of the network
     path_part: str = ""
     nth: int = 1
     times: int = 1

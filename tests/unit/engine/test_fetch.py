@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from kbroker import limits
 from kbroker.errors import ErrorCode
 from kbroker.protocol.wire import encode_unsigned_varint
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch, parse_batches
 from tests.system.process_facts import written_bytes
@@ -263,6 +265,34 @@ def test_a_large_answer_is_sent_in_parts_and_resumed(make_rig: Callable[..., Rig
     answer = fetched_in(12, head[4:] + rest)
     assert answer.correlation_id == 5
     assert [f.records for f in answer.partitions.values()] == wanted
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_ranges_are_sent_where_the_file_system_has_no_sendfile(
+    make_rig: Callable[..., Rig], error: int
+) -> None:
+    rig = make_rig(send_buffer_bytes=8192)
+    topic = rig.create("t", partitions=2)
+    wanted = [b"".join(fill(topic, index, count=20, size=100_000)) for index in range(2)]
+    asks = [Ask(topic, index, max_bytes=50 << 20) for index in range(2)]
+    with FileFaults(Fault(("send",), "t-", times=FOREVER, error=error)) as faults:
+        for client in (rig.client(), rig.client(receive_bytes=8192)):
+            answer = fetch(client, 12, asks)
+            assert [part.records for part in answer.partitions.values()] == wanted
+    assert any(seen.operation == "send" for seen in faults.seen)
+
+
+def test_a_file_that_cannot_be_read_ends_the_connection(make_rig: Callable[..., Rig]) -> None:
+    """The size of the answer has been sent, and nothing else could be said."""
+    rig = make_rig()
+    topic = rig.create("t")
+    fill(topic, count=20, size=100_000)
+    client, other = rig.client(), rig.client()
+    with FileFaults(Fault(("send",), "t-", error=errno.EIO)):
+        client.send(fetch_frame(12, [Ask(topic)]))
+        with pytest.raises(AssertionError, match="ended"):
+            client.receive()
+        assert fetch(other, 12, [Ask(topic)]).only.records
 
 
 def test_a_promised_range_is_sent_though_the_topic_is_deleted(make_rig: Callable[..., Rig]) -> None:
