@@ -48,7 +48,7 @@ cdef extern from "fcntl.h" nogil:
     int fcntl(int fd, int command, ...)
 
 cdef extern from "page_cache.h" nogil:
-    int64_t kb_pread_now(int fd, void* data, size_t length, int64_t position)
+    int64_t kb_pread_warm(int fd, void* data, size_t length, int64_t position)
 
 cdef enum:
     VECTOR_MAX = 64
@@ -138,7 +138,7 @@ cdef int _copy(Channel* channel, Request* request, Part* part, int64_t copied) n
         return 0
     if processor.copies == NULL and not _has_copies(processor):
         return 0
-    return kb_pread_now(
+    return kb_pread_warm(
         part.fd, processor.copies + copied, <size_t>part.length, part.position) == part.length
 
 
@@ -254,7 +254,7 @@ cdef int64_t _range_into(
         return 0
     else:
         length = min(length, part.warm_until - position)
-    got = kb_pread_now(part.fd, into, <size_t>length, position)
+    got = kb_pread_warm(part.fd, into, <size_t>length, position)
     if got < 0 and errno == EAGAIN:
         return 0
     return got if got > 0 else -1

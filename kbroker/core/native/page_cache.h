@@ -26,15 +26,6 @@ enum { KB_RESOLVE_CACHED = 0x20 }; /* Linux 5.12 */
 
 enum { KB_PAGE_BYTES = 4096, KB_PAGES_MAX = 4096 };
 
-/* A pread that does not wait for the disk: -1 with EAGAIN where it would. */
-static inline int64_t kb_pread_now(int fd, void *data, size_t length, int64_t position) {
-    struct iovec vector = {data, length};
-    ssize_t got = preadv2(fd, &vector, 1, position, RWF_NOWAIT);
-    if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL))
-        return pread(fd, data, length, position);
-    return got;
-}
-
 /* An open for reading that does not wait for the disk: -1 with EAGAIN where it would, where nobody
  * can say (an older kernel, a sandbox), and for whatever else an open that may wait can tell. */
 static inline int kb_open_now(const char *path, int flags) {
@@ -73,6 +64,30 @@ static inline int kb_in_page_cache(int fd, int64_t position, int64_t length) {
     first = position / KB_PAGE_BYTES;
     last = (position + length - 1) / KB_PAGE_BYTES;
     return page == KB_PAGE_BYTES && kb_is_mapped_in(fd, first * KB_PAGE_BYTES, last - first + 1);
+}
+
+/* Some file systems (tmpfs, network ones) and sandboxes do not have RWF_NOWAIT. */
+static inline int kb_cannot_say(void) {
+    return errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
+}
+
+/* A pread, within the file, that does not wait for the disk: -1 with EAGAIN where it would. Where
+ * the read itself cannot say, the page cache is asked before. */
+static inline int64_t kb_pread_now(int fd, void *data, size_t length, int64_t position) {
+    struct iovec vector = {data, length};
+    int64_t got = preadv2(fd, &vector, 1, position, RWF_NOWAIT);
+    if (got >= 0 || !kb_cannot_say()) return got;
+    if (kb_in_page_cache(fd, position, (int64_t)length)) return pread(fd, data, length, position);
+    errno = EAGAIN;
+    return -1;
+}
+
+/* The same of bytes that were there a moment ago: where the read cannot say, they still are. */
+static inline int64_t kb_pread_warm(int fd, void *data, size_t length, int64_t position) {
+    struct iovec vector = {data, length};
+    int64_t got = preadv2(fd, &vector, 1, position, RWF_NOWAIT);
+    if (got >= 0 || !kb_cannot_say()) return got;
+    return pread(fd, data, length, position);
 }
 
 #endif
