@@ -184,7 +184,9 @@ def test_a_frame_of_an_authentication_has_its_time(make_rig: Callable[..., Rig])
 def test_a_handler_has_its_time(make_rig: Callable[..., Rig]) -> None:
     gate = Gate()
     rig = make_rig(
-        dispatch=gate, opening_ms_max=1, listener={"authenticates": True, "principal": ANONYMOUS}
+        dispatch=gate,
+        opening_ms_max=1_500,
+        listener={"authenticates": True, "principal": ANONYMOUS},
     )
     client = rig.client()
     client.send(framed(b"first"))
