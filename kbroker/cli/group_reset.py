@@ -7,13 +7,21 @@ are printed and nothing changes; `--export` prints them as `topic,partition,offs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
-from kbroker.cli.output import as_cell, output_option, print_table, say, write_json
+from kbroker.cli.offset_lines import FILE_BYTES_MAX, HINT, offset_line, parse_lines
+from kbroker.cli.output import (
+    as_cell,
+    output_option,
+    print_table,
+    say,
+    say_to_programs,
+    write_json,
+)
 from kbroker.cli.partitions import parse_chosen
 from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
 from kbroker.findings.moments import parse_moment, parse_span
@@ -24,7 +32,6 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
 
 _OFFSET_MAX: Final = 2**63 - 1
-FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 MODES: Final = (
     "to_earliest", "to_latest", "to_current", "to_offset", "to_datetime", "by_duration",
     "shift_by", "from_file",
@@ -127,39 +134,13 @@ def _reset(mode: str, value: Any, given: Mapping[TopicPartition, int]) -> Reset:
 def _read_file(name: str, group: str) -> dict[TopicPartition, int]:
     """Lines topic,partition,offset, or group,topic,partition,offset of which ours are taken."""
     try:
-        with click.open_file(name, encoding="utf-8") as file:
-            text = file.read(FILE_BYTES_MAX)
+        with click.open_file(name, "rb") as file:
+            offsets = parse_lines(file.read(FILE_BYTES_MAX + 1), group)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UserError(
-            f"cannot read {name}: {why}", "write topic,partition,offset lines"
-        ) from None
-    return parse_lines(text.splitlines(), group)
-
-
-def parse_lines(lines: Iterable[str], group: str) -> dict[TopicPartition, int]:
-    import csv
-
-    from kbroker.types import TopicPartition
-
-    offsets: dict[TopicPartition, int] = {}
-    for number, row in enumerate(csv.reader(lines), start=1):
-        cells = [cell.strip() for cell in row]
-        if not any(cells):
-            continue
-        if len(cells) == 4 and cells[0] != group:
-            continue
-        cells = cells[-3:]
-        digits = [cell for cell in cells[1:] if cell.isascii() and cell.isdecimal()]
-        if len(row) not in (3, 4) or not cells[0] or len(digits) != 2:
-            raise UsageError(f"line {number} is no offset: {','.join(row)!r}",
-                             "write topic,partition,offset")  # fmt: skip
-        offset = int(cells[2])
-        if int(cells[1]) >= 2**31 or offset > _OFFSET_MAX:
-            raise UsageError(f"line {number} has a number that is too large", "check the file")
-        offsets[TopicPartition(cells[0], int(cells[1]))] = offset
+        raise UserError(f"cannot read {name}: {why}", f"{HINT} lines") from None
     if not offsets:
-        raise UsageError("there is no offset in the file", "write topic,partition,offset lines")
+        raise UsageError("there is no offset in the file", f"{HINT} lines")
     return offsets
 
 
@@ -191,7 +172,7 @@ def _report(
         return 1 if refused else 0
     if export:
         for where in ordered:
-            say(f"{where.topic},{where.partition},{new[where]}")
+            say_to_programs(offset_line(where.topic, where.partition, new[where]))
     else:
         print_table(
             ("TOPIC", "PARTITION", "BEFORE", "AFTER"),

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kbroker.cli.group_reset import FILE_BYTES_MAX, parse_lines
 from kbroker.cli.kafka_consumer_groups import SCENARIOS, Asked, say_error
 from kbroker.cli.kafka_groups_describe import (
     Column,
@@ -25,8 +24,9 @@ from kbroker.cli.kafka_tool import (
     refuse,
     words_of,
 )
+from kbroker.cli.offset_lines import FILE_BYTES_MAX, offset_line, parse_lines
 from kbroker.cli.output import say, say_to_programs
-from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
+from kbroker.errors import ErrorCode, KafkaError, UsageError
 from kbroker.findings.moments import parse_span
 
 if TYPE_CHECKING:
@@ -309,25 +309,18 @@ def _given(asked: Asked, group: str) -> Offsets:
     it."""
     name = asked.text("from-file")
     try:
-        with open(name, encoding="utf-8") as file:
-            lines = file.read(FILE_BYTES_MAX).splitlines()
+        with open(name, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        return parse_lines(data, group, of_groups=len(asked.options["group"]) != 1)
     except (OSError, UnicodeDecodeError):
         fail(f"java.io.IOException: Unable to read file {name}")
-    if len(asked.options["group"]) != 1:
-        lines = [line for line in lines if line.count(",") > 2]
-    try:
-        return parse_lines(lines, group) if lines else {}
-    except UserError as error:
-        if error.message.startswith("there is no offset"):
-            return {}
-        raise
 
 
 def _export(plans: Mapping[str, Offsets], *, with_group: bool) -> None:
     for name in in_hash_order(plans):
         for where in _in_hash_order(plans[name]):
-            cells = [where.topic, where.partition, plans[name][where]]
-            say_to_programs(",".join(map(str, [name, *cells] if with_group else cells)))
+            line = offset_line(where.topic, where.partition, plans[name][where])
+            say_to_programs(f"{offset_line(name)},{line}" if with_group else line)
     say_to_programs("")
 
 
