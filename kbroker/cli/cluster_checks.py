@@ -17,6 +17,7 @@ from kbroker.errors import KafkaError, UserError
 from kbroker.findings.checks import FAILING, OK, WARNING, Check
 from kbroker.findings.cluster_health import MIN_IN_SYNC, TOPICS_ASKED_MAX, min_in_sync
 from kbroker.metadata.store.zookeeper_settings import CONNECT, parse_connect
+from kbroker.peer.address import reason
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -67,8 +68,8 @@ def _reach(host: str) -> str:
     name, _, port = host.rpartition(":")
     try:
         socket.create_connection((name.strip("[]"), int(port)), CONNECT_TIMEOUT_S).close()
-    except OSError as error:
-        return error.strerror or str(error)
+    except (OSError, UnicodeError) as error:
+        return reason(error)
     return ""
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
+from kbroker.cli.numbers import LONG_MAX, unsigned_of
 from kbroker.cli.output import say
 from kbroker.errors import ErrorCode, KafkaError, UsageError
 from kbroker.peer.isolation import READ_UNCOMMITTED
@@ -112,9 +113,10 @@ def parse_start(text: str) -> Start:
         kind, digits = "time", text[2:]
     elif text.startswith("-"):
         kind, digits = "tail", text[1:]
-    if not (digits.isascii() and digits.isdigit()) or int(digits) >= 2**63:
+    number = unsigned_of(digits, LONG_MAX)
+    if number is None:
         raise UsageError(f"offset '{text}'", "write beginning, end, N, -N or s@TIMESTAMP_MS")
-    return Start(kind, int(digits))
+    return Start(kind, number)
 
 
 class Source(Protocol):

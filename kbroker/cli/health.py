@@ -14,6 +14,7 @@ import click
 
 from kbroker.cli.checks import report
 from kbroker.cli.connect import bootstrap_option, connect
+from kbroker.cli.numbers import NumberRange
 from kbroker.cli.output import output_option
 from kbroker.errors import KafkaError, UserError
 from kbroker.findings.checks import FAILING, Check, status_of
@@ -29,7 +30,7 @@ _FAILING_STATUS: Final = 2
 @click.command("health")
 @click.option("-w", "--wait", is_flag=True, help="Ask again until nothing fails.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1, 86_400), default=30.0, show_default=True,
+    "--timeout", "timeout_s", type=NumberRange(0.1, 86_400), default=30.0, show_default=True,
     metavar="SECONDS", help="How long --wait waits.",
 )  # fmt: skip
 @click.option(

@@ -21,6 +21,7 @@ from kbroker.cli.kafka_tool import (
     refuse,
     text_of,
 )
+from kbroker.cli.numbers import INT_MAX, INT_MIN, number_of
 from kbroker.cli.output import say
 from kbroker.errors import KafkaError, UserError
 
@@ -58,7 +59,6 @@ _OUTSIDE: Final = r"(?![^\[\]]*\])"
 _KEY: Final = re.compile(r"[\w.$-]*", re.ASCII)
 _TOPIC: Final = re.compile(r"[\w.-]+", re.ASCII)
 _TOPIC_CHARS_MAX: Final = 249
-_JAVA_INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 class Refused(UserError):
@@ -187,7 +187,7 @@ def _check_names(types: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _is_int(text: str) -> bool:
-    return _JAVA_INT.fullmatch(text) is not None and -(2**31) <= int(text) < 2**31
+    return number_of(text, INT_MIN, INT_MAX) is not None
 
 
 def _is_host(name: str) -> bool:

@@ -20,9 +20,10 @@ from kbroker.cli.kafka_configs import (
     Refused,
 )
 from kbroker.cli.kafka_tool import fail, in_hash_order, java_double, java_hash
+from kbroker.cli.numbers import INT_MAX, INT_MIN, number_of
 from kbroker.cli.output import say_to_programs
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.limits import SCRAM_ITERATIONS_MIN
+from kbroker.limits import SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN
 from kbroker.peer.config_messages import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
@@ -341,12 +342,19 @@ def _password(name: str, mechanism: ScramMechanism, text: str) -> NewPassword:
         _refuse(f"Invalid credential property {mechanism.value.replace('-', '_')}")
     if match[1] in ("", "-"):
         _refuse(f'For input string: "{match[1]}"')
-    iterations = int(match[1] or -1)
+    iterations = number_of(match[1] or "-1", INT_MIN, INT_MAX)
+    if iterations is None:
+        _refuse(f'For input string: "{match[1]}"')
     if iterations == -1:
         iterations = SCRAM_ITERATIONS_MIN
     if iterations < SCRAM_ITERATIONS_MIN:
         _refuse(
             f"Iterations {iterations} is less than the minimum {SCRAM_ITERATIONS_MIN} required"
+            f" for {mechanism.value}"
+        )
+    if iterations > SCRAM_ITERATIONS_MAX:  # before the password is hashed so often
+        _refuse(
+            f"Iterations {iterations} is more than the maximum {SCRAM_ITERATIONS_MAX} allowed"
             f" for {mechanism.value}"
         )
     if not match[2]:

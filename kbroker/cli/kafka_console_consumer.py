@@ -35,6 +35,7 @@ from kbroker.cli.kafka_tool import (
     properties_of,
     refuse,
 )
+from kbroker.cli.numbers import LONG_MAX, unsigned_of
 from kbroker.cli.output import say, say_to_programs
 from kbroker.clock import NS_PER_MS
 from kbroker.peer.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted
@@ -52,7 +53,6 @@ _OLDER_NAMES: Final = {
 }
 _ISOLATION: Final = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
 _RESET: Final = {"earliest": BEGINNING, "latest": END}
-_OFFSET_MAX: Final = 2**63
 
 
 class Formatter(NamedTuple):
@@ -172,8 +172,8 @@ def _asked(options: Mapping[str, Any], settings: Mapping[str, str]) -> _Asked:
 def _start(text: str) -> Start:
     if text.lower() in _RESET:
         return Start(_RESET[text.lower()])
-    if text.isascii() and text.isdigit() and int(text) < _OFFSET_MAX:
-        return Start("offset", int(text))
+    if (offset := unsigned_of(text, LONG_MAX)) is not None:
+        return Start("offset", offset)
     refuse(
         f"The provided offset value '{text}' is incorrect. Valid values are 'earliest', 'latest',"
         " or a non-negative long."

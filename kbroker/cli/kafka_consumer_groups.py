@@ -24,6 +24,7 @@ from kbroker.cli.kafka_tool import (
     option,
     refuse,
 )
+from kbroker.cli.numbers import LONG_MAX, LONG_MIN, number_of
 from kbroker.cli.output import say, say_to_programs
 from kbroker.errors import KafkaError, UserError
 from kbroker.peer.consumer_protocol import PROTOCOL_TYPE
@@ -56,7 +57,6 @@ _STATES: Final = (
 _TYPES: Final = ("Consumer", "Classic")
 _GROUP_WIDTH: Final = 15
 _MARGIN: Final = 10
-_LONG: Final = 2**63
 
 
 class Asked(NamedTuple):
@@ -75,7 +75,11 @@ class Asked(NamedTuple):
         return found
 
     def number(self, name: str) -> int:
-        return number_of(name, self.text(name))
+        text = self.text(name)
+        number = number_of(text, LONG_MIN, LONG_MAX)
+        if number is None:
+            fail(f"Cannot parse argument '{text}' of option {name}")
+        return number
 
 
 class _GroupsTool(KafkaTool):
@@ -88,13 +92,6 @@ class _GroupsTool(KafkaTool):
 def say_error(message: str) -> None:
     say_to_programs("")
     say_to_programs(f"Error: {message}")
-
-
-def number_of(name: str, text: str) -> int:
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdecimal()) or not -_LONG <= int(text) < _LONG:
-        fail(f"Cannot parse argument '{text}' of option {name}")
-    return int(text)
 
 
 def _run(**options: Any) -> None:

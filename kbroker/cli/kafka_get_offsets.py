@@ -16,6 +16,7 @@ from kbroker.cli.kafka_tool import (
     text_of,
     topic_expression,
 )
+from kbroker.cli.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, number_of, unsigned_of
 from kbroker.cli.output import say, say_to_programs
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.partitions import by_partition
@@ -35,10 +36,7 @@ _WORDS: Final[Mapping[str, int]] = {
     "latest-tiered": -5,
     "earliest-pending-upload": -6,
 }
-_NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _RULE: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?", re.ASCII)
-_TIMESTAMP_MAX: Final = 2**63
-_PARTITION_MAX: Final = 2**31
 
 
 def _run(**options: Any) -> None:
@@ -60,8 +58,8 @@ def _run(**options: Any) -> None:
 def _timestamp(text: str) -> int:
     if text in _WORDS:
         return _WORDS[text]
-    if _NUMBER.fullmatch(text) and -_TIMESTAMP_MAX <= int(text) < _TIMESTAMP_MAX:
-        return int(text)
+    if (timestamp := number_of(text, LONG_MIN, LONG_MAX)) is not None:
+        return timestamp
     known = " / ".join(f"{number} or {word}" for word, number in _WORDS.items())
     fail(
         f"Malformed time argument {text}. Please use {known}, or a specified long format timestamp"
@@ -86,12 +84,13 @@ def _split(text: str) -> list[str]:
 
 
 def _number(text: str, given: str) -> int:
-    if not _NUMBER.fullmatch(text) or not -_PARTITION_MAX <= int(text) < _PARTITION_MAX:
+    number = number_of(text, INT_MIN, INT_MAX)
+    if number is None:
         fail(
             "--partitions expects a comma separated list of numeric partition ids,"
             f" but received: {given}"
         )
-    return int(text)
+    return number
 
 
 def _any_of(rules: Iterable[Wanted]) -> Wanted:
@@ -109,16 +108,17 @@ def _of_rule(text: str) -> Wanted:
     only, low, high = (_bound(each) for each in match.groups()[1:])
     if only is not None:
         low, high = only, only + 1
-    first, end = low or 0, _PARTITION_MAX if high is None else high
+    first, end = low or 0, INT_MAX + 1 if high is None else high
     return lambda topic, partition: topics.fullmatch(topic) is not None and first <= partition < end
 
 
 def _bound(digits: str | None) -> int | None:
     if not digits:
         return None
-    if int(digits) >= _PARTITION_MAX:
+    bound = unsigned_of(digits, INT_MAX)
+    if bound is None:
         fail(f'For input string: "{digits}"')
-    return int(digits)
+    return bound
 
 
 def _matching(client: Client, wanted: Wanted, *, internal: bool) -> list[TopicPartition]:

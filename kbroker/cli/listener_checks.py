@@ -17,6 +17,7 @@ from kbroker.cli.connect import login
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import KafkaError, UserError
 from kbroker.findings.checks import FAILING, OK, WARNING, Check
+from kbroker.peer.address import reason
 
 if TYPE_CHECKING:
     from kbroker.config.admin_listeners import AdminListener
@@ -49,7 +50,7 @@ def try_to_bind(host: str, port: int, *, ipv6: bool) -> int:
             probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:
             probe.bind((host, port))
-        except socket.gaierror:
+        except (socket.gaierror, UnicodeError):
             return -1
         except OSError as error:
             return error.errno or -1
@@ -130,8 +131,8 @@ def advertised(listeners: ListenerSet) -> Iterator[Check]:
 def resolvable(endpoint: Endpoint) -> Check:
     try:
         socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        seen = f"{endpoint}: {error.strerror or error}"
+    except (OSError, UnicodeError) as error:
+        seen = f"{endpoint}: {reason(error)}"
         fix = f"advertised.listeners={endpoint.name}://A-NAME-THAT-CLIENTS-RESOLVE:{endpoint.port}"
         return Check(FAILING, "advertised", seen, fix)
     return Check(OK, "advertised", f"{endpoint} resolves")

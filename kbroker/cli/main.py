@@ -12,12 +12,13 @@ error that begins with "error:"; a traceback is a defect of kbroker.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kbroker.errors import KafkaError, UserError
+from kbroker.errors import KafkaError, UsageError, UserError
 
 if TYPE_CHECKING:
     import click
@@ -31,8 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if os.getpid() == _FIRST_PROCESS:
         _end_on_sigterm()
+    _prepare_output()
     try:
-        return _run(words)
+        if words[:1] != ["start"]:
+            _check_text(words)
+        status = _run(words)
+        sys.stdout.flush()  # here, where an error of it becomes a line
+        return status
     except UserError as error:
         return report(str(error), error.exit_code)
     except KafkaError as error:
@@ -42,8 +48,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output is gone (`kbroker ... | head`): end without a word, and keep the
         # interpreter from flushing to the closed pipe once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
+    except OSError as error:
+        if words[:1] == ["start"] or not error.strerror:
+            raise
+        if error.filename is None:  # of a full disk, in most cases
+            _drop_output()
+        named = "" if error.filename is None else f"{error.filename}: "
+        return report(f"{named}{error.strerror}", 1)
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _prepare_output() -> None:
+    """Characters that its encoding does not have are escaped, as on standard error. For a stream
+    that is closed Python has None, and the next file would get its number."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """UsageError: a word is not in UTF-8, and names no file. On the wire it would be another
+    name."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            if not os.path.lexists(word):
+                raise UsageError(f"{word} is not in UTF-8", "check the shell's encoding") from None
 
 
 def _end_on_sigterm() -> None:

@@ -16,6 +16,7 @@ from kbroker.cli.start import build_config
 from kbroker.cli.start_arguments import StartArguments, parse_plain
 from kbroker.config.listeners import format_address
 from kbroker.findings.checks import FAILING, OK, Check
+from kbroker.peer.address import reason
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -50,9 +51,9 @@ def _accepts(config: BrokerConfig, timeout_ms: int) -> Iterator[Check]:
     host = _EVERYWHERE.get(listener.host, listener.host)
     try:
         socket.create_connection((host, listener.port), timeout_ms / 1000).close()
-    except OSError as error:
-        why = error.strerror or str(error)
-        yield Check(FAILING, "listener", f"{listener}: {why}", "see the broker's log")
+    except (OSError, UnicodeError) as error:
+        seen = f"{listener}: {reason(error)}"
+        yield Check(FAILING, "listener", seen, "see the broker's log")
         return
     yield Check(OK, "listener", f"{listener} accepts connections")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kbroker.cli.numbers import unsigned_of
 from kbroker.cli.output import say
 from kbroker.errors import UsageError, UserError
 
@@ -118,9 +119,10 @@ def _nodes(texts: Sequence[str]) -> list[Node]:
     nodes = []
     for number, text in enumerate(texts, start=1):
         host, port = _host_and_port(text)
-        if not host or not host.isascii() or not port.isdecimal() or int(port) > _PORT_MAX:
+        port_number = unsigned_of(port, _PORT_MAX)
+        if not host or not host.isascii() or port_number is None:
             raise UsageError(f"'{text}' is no HOST or HOST:PORT", "write kafka.example.com:9093")
-        nodes.append(Node(number, host, int(port)))
+        nodes.append(Node(number, host, port_number))
     if len({(each.host, each.port) for each in nodes}) < len(nodes):
         raise UsageError("two brokers have one address", "give each a port of its own")
     return nodes

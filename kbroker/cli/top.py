@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect
+from kbroker.cli.numbers import NumberRange
 from kbroker.cli.output import as_cell, output_option, print_table, say
 from kbroker.errors import KafkaError, UserError
 from kbroker.findings.checks import size
@@ -44,7 +45,7 @@ class View(NamedTuple):
 
 
 @click.command("top")
-@click.option("-d", "--delay", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True,
+@click.option("-d", "--delay", type=NumberRange(0.1, 3600), default=2.0, show_default=True,
               metavar="SECONDS", help="Between two frames.")  # fmt: skip
 @click.option("-n", "--count", type=click.IntRange(1), help="Print this many frames, plainly.")
 @click.option("--rows", type=click.IntRange(1, 10_000), default=15, show_default=True,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
+from kbroker.cli.numbers import LONG_MAX, unsigned_of
 from kbroker.cli.output import output_option, print_table, say, write_json, write_rows
 from kbroker.errors import ErrorCode, UsageError
 from kbroker.types import TopicPartition, uuid_text
@@ -102,9 +103,9 @@ def trim_prefix(
     from kbroker.peer.admin_messages import TO_HIGH_WATERMARK
     from kbroker.types import TopicPartition
 
-    if before != "end" and not (before.isascii() and before.isdecimal()):
+    offset = TO_HIGH_WATERMARK if before == "end" else unsigned_of(before, LONG_MAX)
+    if offset is None:
         raise UsageError(f"'{before}' is no offset", "give a number, or end for all records")
-    offset = TO_HIGH_WATERMARK if before == "end" else int(before)
     with connect(bootstrap) as client:
         existing = [partition.index for partition in _existing(client, name).partitions]
         unknown = sorted(set(chosen) - set(existing))

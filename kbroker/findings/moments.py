@@ -20,6 +20,7 @@ _SHORT: Final = re.compile("".join(map(_PART.format, "dhms")))
 MOMENT_HINT: Final = "write 2026-11-21T14:00:00, with an offset such as +01:00 if it is not UTC"
 SPAN_HINT: Final = "write P1DT2H30M, or 90m, 2h30m, 1d"
 _TIMESTAMP_MS_MAX: Final = 2**62
+_DIGITS_MAX: Final = 19
 
 
 def shown_moment(timestamp_ms: int) -> str:
@@ -50,8 +51,7 @@ def parse_moment(text: str) -> int:
     """Milliseconds since 1970."""
     word = text.strip()
     if word.isascii() and word.isdecimal():
-        moment_ms = int(word)
-        if moment_ms < _TIMESTAMP_MS_MAX:
+        if len(word) <= _DIGITS_MAX and (moment_ms := int(word)) < _TIMESTAMP_MS_MAX:
             return moment_ms
         raise UsageError(f"'{text}' is no moment", MOMENT_HINT)
     from datetime import UTC, datetime

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from kbroker.errors import UserError
 
 DEFAULT_PORT: Final = 9092
+_PORT_DIGITS_MAX: Final = 5
 
 
 class Address(NamedTuple):
@@ -35,7 +36,7 @@ def parse_addresses(bootstrap: str) -> list[Address]:
         else:
             host, _, port_text = text.partition(":")
         port = DEFAULT_PORT if port_text == "" else -1
-        if port_text.isascii() and port_text.isdigit():
+        if port_text.isascii() and port_text.isdigit() and len(port_text) <= _PORT_DIGITS_MAX:
             port = int(port_text)
         if not host or not 0 < port < 65536:
             raise UserError(
@@ -45,9 +46,11 @@ def parse_addresses(bootstrap: str) -> list[Address]:
     return addresses
 
 
-def reason(error: OSError) -> str:
+def reason(error: OSError | UnicodeError) -> str:
     """The system's words without its number; what resolves names, and TLS, have numbers of their
-    own."""
+    own. UnicodeError: a label of a name is empty or has more than 63 characters."""
+    if isinstance(error, UnicodeError):
+        return "that is no name of a host"
     if type(error).__module__ == "ssl":
         words = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
         return str(words).lower().replace("_", " ")

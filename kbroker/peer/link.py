@@ -262,7 +262,7 @@ def open_link(
         )
     except TimeoutError:
         raise network_error(f"cannot connect to {address} within {setup_ms / 1000:g} s") from None
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise network_error(f"cannot connect to {address}: {reason(error)}") from error
     if login is not None and login.tls is not None:
         left_s = (deadline_ns - clock.monotonic_ns()) / 1e9

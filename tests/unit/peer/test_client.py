@@ -41,7 +41,21 @@ def test_bootstrap_addresses(text: str, addresses: list[tuple[str, int]]) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a:", "a:b", "a:0", "a:70000", ":1", "::1", "[::1", "[::1]x", "a:1,", "a:²"]
+    "text",
+    [
+        "",
+        "a:",
+        "a:b",
+        "a:0",
+        "a:70000",
+        ":1",
+        "::1",
+        "[::1",
+        "[::1]x",
+        "a:1,",
+        "a:²",
+        "a:" + "9" * 5000,
+    ],
 )
 def test_bootstrap_addresses_that_are_none(text: str) -> None:
     if text == "a:":

@@ -114,6 +114,12 @@ def test_a_name_that_does_not_resolve() -> None:
     assert "[Errno" not in raised.value.message
 
 
+@pytest.mark.parametrize("name", ["a..b", "x" * 64])
+def test_a_name_that_can_be_none(name: str) -> None:
+    with pytest.raises(KafkaError, match=f"cannot connect to {name}:1: that is no name of a host"):
+        open_link(Address(name, 1), "test", PATIENCE_MS, SystemClock())
+
+
 # --- sessions that end before their connection (KIP-368) ------------------------------------------
 
 # ApiVersions 3 with Metadata 4-12, SaslHandshake 0-1, SaslAuthenticate 0-1.
