@@ -6,12 +6,12 @@ seconds. Owner: the console's thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.console.page import Notice, Tone
 from kbroker.errors import KafkaError
-from kbroker.findings.pieces import in_order
+from kbroker.findings.pieces import in_order, in_pieces
 from kbroker.peer import group_messages as messages
 from kbroker.peer.groups import Listed
 from kbroker.types import ApiKey
@@ -26,14 +26,15 @@ NOTICES_MAX: Final = 10
 
 
 class Listing(NamedTuple):
-    """`silent`: brokers that gave no list, and why not."""
+    """`groups` in no order: a page sorts those that it needs. `silent`: brokers that gave no list,
+    and why not."""
 
     groups: Sequence[Listed]
     silent: Sequence[tuple[int, KafkaError]]
 
 
 def list_groups(client: Client, pause: Pause) -> Listing:
-    """By name. KafkaError: a broker refuses for good. UserError: none can be reached."""
+    """KafkaError: a broker refuses for good. UserError: none can be reached."""
     groups: list[Listed] = []
     silent: list[tuple[int, KafkaError]] = []
     answers = client.cluster.everywhere(
@@ -46,8 +47,12 @@ def list_groups(client: Client, pause: Pause) -> Listing:
         if isinstance(answer, KafkaError):
             silent.append((node_id, answer))
         else:
-            groups += [Listed(node_id, each) for each in answer]
-    return Listing(list(in_order(groups, pause, lambda each: each.group.group)), silent)
+            groups += [Listed(node_id, each) for each in in_pieces(answer, pause)]
+    return Listing(groups, silent)
+
+
+def by_name(groups: Iterable[Listed], pause: Pause) -> Iterator[Listed]:
+    return in_order(groups, pause, lambda each: each.group.group)
 
 
 def silent_notices(listing: Listing) -> Iterator[Notice]:

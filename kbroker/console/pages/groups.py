@@ -8,11 +8,12 @@ leader for the ends of the logs. Groups of a broker without an answer are left o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kbroker.console.asked import ROWS_MAX
 from kbroker.console.group_lag import NO_ENDS, log_ends
-from kbroker.console.group_listing import list_groups, silent_notices
+from kbroker.console.group_listing import by_name, list_groups, silent_notices
 from kbroker.console.page import (
     Cell,
     Column,
@@ -26,6 +27,7 @@ from kbroker.console.page import (
     Unit,
     to,
 )
+from kbroker.findings.pieces import in_pieces
 from kbroker.peer.group_descriptions import SHARE, describe_listed
 from kbroker.peer.groups import Groups
 
@@ -64,11 +66,10 @@ def make(asked: Asked) -> Page:
     listing = list_groups(asked.client, asked.pause)
     found = [
         each
-        for each in listing.groups
+        for each in in_pieces(listing.groups, asked.pause)
         if wanted in each.group.group.lower() and kind in ("", type_of(each))
     ]
-    asked.pause()
-    page = found[first : first + ROWS_MAX]
+    page = list(islice(by_name(found, asked.pause), first, first + ROWS_MAX))
     described = describe_listed(asked.client, page)
     asked.pause()
     committed = _offsets(asked, groups, [each for each in page if type_of(each) != SHARE])

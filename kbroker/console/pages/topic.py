@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.console.asked import ROWS_MAX
-from kbroker.console.group_listing import list_groups, silent_notices
+from kbroker.console.group_listing import by_name, list_groups, silent_notices
 from kbroker.console.message_source import Bounds, log_bounds, topic_of
 from kbroker.console.page import (
     Cell,
@@ -34,6 +34,7 @@ from kbroker.console.pages.topics import (
     under_replicated,
 )
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.findings.pieces import in_pieces
 from kbroker.peer.config_messages import TOPIC_SOURCE, source_name
 from kbroker.peer.groups import Groups
 from kbroker.peer.isolation import READ_UNCOMMITTED
@@ -205,12 +206,17 @@ def _setting(entry: ConfigValue) -> list[Cell]:
 def _groups(asked: Asked, name: str, logs: Mapping[TopicPartition, Bounds]) -> Iterator[Section]:
     listing = list_groups(asked.client, asked.pause)
     yield from silent_notices(listing)
-    listed = [each for each in listing.groups if each.group.protocol_type != _SHARE]
+    listed = [
+        each
+        for each in in_pieces(listing.groups, asked.pause)
+        if each.group.protocol_type != _SHARE
+    ]
     if len(listed) > GROUPS_ASKED_MAX:
         text = f"which of the {len(listed)} groups read it is not asked"
         yield Notice(Tone.QUIET, text, "see the pages of the groups")
         return
     asked.pause()
+    listed = list(by_name(listed, asked.pause))
     committed = Groups(asked.client).offsets_of_all(listed)
     if unknown := sum(each.group.group not in committed for each in listed):
         text = f"groups whose offsets are not known: {unknown}, as no coordinator answers for them"

@@ -13,6 +13,7 @@ from kbroker.console.message_source import Bounds
 from kbroker.console.page import Page, Tone
 from kbroker.console.pages import group, groups, topic
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.findings.pieces import PIECE
 from kbroker.observe import group_log
 from kbroker.observe.group_history import History
 from kbroker.peer.group_descriptions import GroupDescription
@@ -119,6 +120,41 @@ def test_a_topics_page_names_coordinators_that_give_no_answer(
     assert [row["group"] for row in rows(page, "groups")] == ["a", "b"]
     (first,) = notices(page, Tone.WARN)
     assert first.startswith("groups that broker 2 coordinates are left out: NETWORK_EXCEPTION")
+
+
+def test_a_topics_page_sorts_no_groups_that_it_does_not_list(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unsorted(str):
+        __slots__ = ()
+
+        def __lt__(self, other: object) -> bool:
+            raise AssertionError("it is compared")
+
+    names = [Unsorted(number) for number in range(topic.GROUPS_ASKED_MAX + 1)]
+    listed = [ListedGroup(name, "", "Stable", "consumer") for name in names]
+    client.cluster.everywhere = lambda *_, **__: {1: listed}
+    page = topic_page(client, monkeypatch)
+    assert notices(page)[-1] == f"which of the {len(names)} groups read it is not asked"
+
+
+def test_a_page_of_many_groups_pauses_after_each_piece(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Groups, "offsets_of_all", lambda *_: {})
+    pauses = 0
+
+    def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    count = 10 * PIECE
+    listed = [ListedGroup(f"g{count - n:05d}", "", "Stable", "") for n in range(count)]
+    client.cluster.everywhere = lambda *_, **__: {1: listed}
+    asked = asked_of(client, q="g", first="1000")
+    page = groups.make(asked._replace(pause=pause))
+    assert [row["group"] for row in rows(page, "groups")][::499] == ["g01001", "g01500"]
+    assert pauses >= 3 * count // PIECE  # they are made, looked through and sorted
 
 
 def test_a_topics_page_counts_groups_whose_offsets_are_not_known(
