@@ -17,6 +17,7 @@ import threading
 from heapq import nsmallest
 
 from kbroker._state import State
+from kbroker.clock import let_go_of_gil
 from kbroker.limits import (
     OPENING_BYTES_MAX, OPENING_MAX, OPENING_MS_MAX, OPENING_PER_IP_MAX)
 from kbroker.net._listening import listening_socket
@@ -91,6 +92,9 @@ from kbroker.net._types cimport (
 )
 from kbroker.quota._client_quotas cimport ClientQuotas
 from kbroker.quota._quota_table cimport QUOTA_REQUEST
+
+cdef enum:
+    EACH_PAUSE = 200              # rows of a list
 
 UNREAD = (
     "answers that were not read, where those of all connections reached queued.max.response.bytes;"
@@ -443,11 +447,11 @@ cdef class SocketServer:
         """(listener, principal as text, open connections), most connections first, and of how many
         pairs these are. One that has not authenticated yet is the listener's own principal's."""
         counts = {}
-        for principal, at, count in session_connections(len(self.listeners)):
+        for principal, at, count in _in_pieces(session_connections(len(self.listeners))):
             key = (self.listeners[at], str(principal))
             counts[key] = counts.get(key, 0) + count
-        rows = [(listener, name, count) for (listener, name), count in counts.items()]
-        return nsmallest(most, rows, key=_most_first), len(rows)
+        rows = ((listener, name, count) for (listener, name), count in counts.items())
+        return nsmallest(most, _in_pieces(rows), key=_most_first), len(counts)
 
     def statistics(self):
         """Figures of the network core as a dict; counters since the start."""
@@ -494,6 +498,14 @@ cdef bytes _packed(str address):
     family = _socket.AF_INET6 if ":" in address else _socket.AF_INET
     cdef bytes packed = _socket.inet_pton(family, address)
     return b"\0" * 10 + b"\xff\xff" + packed if len(packed) == 4 else packed
+
+
+def _in_pieces(rows):
+    """Each row, with a pause after each piece: long lists delay no request."""
+    for number, row in enumerate(rows, start=1):
+        yield row
+        if number % EACH_PAUSE == 0:
+            let_go_of_gil()
 
 
 def _most_first(row):
