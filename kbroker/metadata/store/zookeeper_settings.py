@@ -107,6 +107,7 @@ def _host_port(text: str) -> str:
         host, port = text, str(DEFAULT_PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise ValueError(f"{text!r} is no host:port")
+    host.encode("idna")  # UnicodeError: kazoo's thread would end by it when it looks the name up
     return f"{host}:{int(port)}"
 
 

@@ -318,8 +318,9 @@ def test_connect_is_read_as_kafka_reads_it(text: str, hosts: tuple[str, ...], ch
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a,,b", "a:b", "a:0", "a:70000", "a/x//y", "a/x,b/y/../z", "a/" + "x" * 100]
-)
+    "text", ["", "a,,b", "a:b", "a:0", "a:70000", "a/x//y", "a/x,b/y/../z", "a/" + "x" * 100,
+     "a..b", "x" * 64 + ":1", "a:" + "9" * 5000],
+)  # fmt: skip
 def test_an_address_that_connects_to_nothing_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
         parse_connect(text)
