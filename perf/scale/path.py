@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Literal
 
 from kbroker.limits import RUN_REQUESTS_MAX
@@ -65,34 +65,34 @@ class Predicted:
         return max(self.busy, key=lambda kind: self.busy[kind])
 
 
-class _Step(Enum):
-    SEND = auto()
-    READ = auto()
-    SERVE = auto()
-    WRITE = auto()
+# The steps of a request; numbers, since a member of an Enum takes longer to look up than to use.
+_SEND, _READ, _SERVE, _WRITE = range(4)
 
 
-@dataclass
 class _Thread:
-    kind: str
-    costs: dict[_Step, float]
-    has_core: bool = False  # one of its own
-    queue: deque[tuple[int, _Step]] = field(default_factory=deque)
-    taken: list[tuple[int, _Step]] = field(default_factory=list)
-    waits: bool = False  # for a core, or works
-    busy_us: float = 0.0
+    """`cost_us`: of each step that it works at; they cost the same. It takes `most` at once."""
+
+    def __init__(self, kind: str, cost_us: float, most: int, has_core: bool = False) -> None:
+        self.kind = kind
+        self.most = most
+        self.has_core = has_core  # one of its own
+        self.queue: deque[tuple[int, int]] = deque()
+        self.taken: list[tuple[int, int]] = []
+        self.waits = False  # for a core, or works
+        self.busy_us = 0.0
+        self.costs_us = [0.0, *accumulate([cost_us] * most)]  # of so many
 
 
 class _Path:
     def __init__(self, costs: Costs, shape: Shape) -> None:
-        half = costs.processor_us / 2
-        both = {_Step.READ: half, _Step.WRITE: half}
+        half, most = costs.processor_us / 2, shape.in_flight
         self._shape = shape
-        self._processors = [_Thread("processors", both) for _ in range(shape.processors)]
-        serve = {_Step.SERVE: costs.handler_us}
-        self._takers = [_Thread("takers", serve) for _ in range(shape.takers)]
-        send = {_Step.SEND: 0.0 if shape.client == "apart" else costs.client_us}
-        self._client = _Thread("client", send, has_core=shape.client != "shares")
+        self._processors = [_Thread("processors", half, most) for _ in range(shape.processors)]
+        self._takers = [
+            _Thread("takers", costs.handler_us, RUN_REQUESTS_MAX) for _ in range(shape.takers)
+        ]
+        send_us = 0.0 if shape.client == "apart" else costs.client_us
+        self._client = _Thread("client", send_us, most, has_core=shape.client != "shares")
         self._free = shape.cores
         self._ready: deque[_Thread] = deque()
         self._events: list[tuple[float, int, _Thread]] = []
@@ -105,7 +105,7 @@ class _Path:
         shape = self._shape
         for connection in range(shape.connections):
             for _ in range(shape.in_flight):
-                self._hand(self._client, connection, _Step.SEND)
+                self._hand(self._client, connection, _SEND)
         warm = int(requests * WARM)
         since_us = 0.0
         while self._done < requests:
@@ -130,32 +130,29 @@ class _Path:
     def _all(self) -> list[_Thread]:
         return [self._client, *self._processors, *self._takers]
 
-    def _hand(self, thread: _Thread, connection: int, step: _Step) -> None:
+    def _hand(self, thread: _Thread, connection: int, step: int) -> None:
         thread.queue.append((connection, step))
         if not thread.waits:
             thread.waits = True
-            self._ready.append(thread)
+            if not thread.has_core:
+                self._ready.append(thread)
             self._dispatch()
-
-    def _dispatch(self) -> None:
-        waiting, self._ready = self._ready, deque()
-        for thread in waiting:
             if thread.has_core:
                 self._begin(thread)
-            elif self._free:
-                self._free -= 1
-                self._begin(thread)
-            else:
-                self._ready.append(thread)
+
+    def _dispatch(self) -> None:
+        while self._free and self._ready:
+            self._free -= 1
+            self._begin(self._ready.popleft())
 
     def _begin(self, thread: _Thread) -> None:
-        most = RUN_REQUESTS_MAX if thread.kind == "takers" else self._shape.in_flight
-        count = min(len(thread.queue), most)
+        count = min(len(thread.queue), thread.most)
         thread.taken = [thread.queue.popleft() for _ in range(count)]
-        took_us = sum(thread.costs[step] for _, step in thread.taken)
+        took_us = thread.costs_us[count]
         waited_us = 0.0
-        pushes = any(step is _Step.READ for _, step in thread.taken)
-        if self._shape.queue_us and (pushes or thread.kind == "takers"):
+        if self._shape.queue_us and (
+            thread.kind == "takers" or any(step == _READ for _, step in thread.taken)
+        ):
             queue = self._queue_of(thread.taken[0][0])
             begins_us = max(self._now_us, self._queues_free_us[queue])
             self._queues_free_us[queue] = begins_us + self._shape.queue_us
@@ -174,21 +171,22 @@ class _Path:
         taken, thread.taken = thread.taken, []
         if not thread.has_core:
             self._free += 1
-        thread.waits = False
-        if thread.queue:
-            thread.waits = True
+        thread.waits = bool(thread.queue)
+        if thread.waits and thread.has_core:
+            self._begin(thread)
+        elif thread.waits:
             self._ready.append(thread)
         for connection, step in taken:
             processor = connection % len(self._processors)
-            if step is _Step.SEND:
-                self._hand(self._processors[processor], connection, _Step.READ)
-            elif step is _Step.READ:
-                self._hand(self._takers[self._queue_of(connection)], connection, _Step.SERVE)
-            elif step is _Step.SERVE:
-                self._hand(self._processors[processor], connection, _Step.WRITE)
+            if step == _SEND:
+                self._hand(self._processors[processor], connection, _READ)
+            elif step == _READ:
+                self._hand(self._takers[self._queue_of(connection)], connection, _SERVE)
+            elif step == _SERVE:
+                self._hand(self._processors[processor], connection, _WRITE)
             else:
                 self._done += 1
-                self._hand(self._client, connection, _Step.SEND)
+                self._hand(self._client, connection, _SEND)
         self._dispatch()
 
 
