@@ -47,6 +47,7 @@ def make(data: Path, fail: str = "") -> Broker:
         f"log.dirs={data / 'one'},{data / 'two'}",
         "listeners=PLAINTEXT://127.0.0.1:0",
         "admin.listeners=http://127.0.0.1:0",
+        "log.index.size.max.bytes=4096",  # each file is copied and read for each step
     ]
     broker = Broker(BrokerConfig.load(None, {}, values), data / "one", data.parent / "ready.json")
     if fail:
