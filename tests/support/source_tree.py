@@ -120,6 +120,19 @@ def functions(path: Path) -> list[Function]:
     return list(cython_functions(text))
 
 
+def nodes(tree: ast.AST) -> list[ast.AST]:
+    """What `ast.walk` yields, in another order and in half of the time."""
+    found: list[ast.AST] = [tree]
+    for node in found:  # it grows meanwhile
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                found += [each for each in value if isinstance(each, ast.AST)]
+            elif isinstance(value, ast.AST) and value._fields:
+                found.append(value)
+    return found
+
+
 def statements(tree: ast.Module) -> Iterator[ast.stmt]:
     """All of them, however deep; expressions, which have none, are most of a tree."""
     found = list(tree.body)

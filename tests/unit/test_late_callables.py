@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.source_tree import logical_lines, relative, source_files
+from tests.support.source_tree import logical_lines, nodes, relative, source_files
 
 QUOTES: Final = "'\""
 # (file, the place that is assigned to): why it may be so.
@@ -82,7 +82,8 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 def _scopes(tree: ast.Module) -> Iterator[tuple[list[Assignment], set[str]]]:
     """The assignments of each class with the names of its methods, and those outside of classes."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    everything = nodes(tree)
+    classes = [node for node in everything if isinstance(node, ast.ClassDef)]
     inside: set[Assignment] = set()
     for each in classes:
         methods = {
@@ -91,11 +92,11 @@ def _scopes(tree: ast.Module) -> Iterator[tuple[list[Assignment], set[str]]]:
             if isinstance(node, ast.FunctionDef)
             and not any(ast.unparse(it) == "property" for it in node.decorator_list)
         }
-        found = [node for node in ast.walk(each) if isinstance(node, Assignment)]
+        found = [node for node in nodes(each) if isinstance(node, Assignment)]
         inside.update(found)
         yield found, methods
     yield (
-        [node for node in ast.walk(tree) if isinstance(node, Assignment) and node not in inside],
+        [node for node in everything if isinstance(node, Assignment) and node not in inside],
         set(),
     )
 
