@@ -41,6 +41,8 @@ from tests.support.own_things import collected_by_hand
 from tests.support.zookeeper import PASSWORD, USER, ZooKeeper, connect_to, ensemble
 from tests.unit.metadata.store.harness import WAIT_S, Inbox, expire
 
+PACE_S = 0.01  # of a writer: more would only make the node longer, and its reads dearer
+
 Open = Callable[..., ZooKeeperStore]
 
 
@@ -385,6 +387,7 @@ def count(store: ZooKeeperStore, name: bytes, stop: threading.Event) -> tuple[in
                 continue
             store.set("/count", node.data + b" " + mark, node.version)
             done += 1
+            stop.wait(PACE_S)
         except BadVersionError:
             continue
         except StoreUnavailableError:
