@@ -66,6 +66,7 @@ def test_producers_and_readers_notice_nothing_meanwhile(tmp_path: Path) -> None:
     two = Two(tmp_path, segment_bytes=30_000)
     two.append(50)
     stop, wrong = threading.Event(), list[object]()
+    wanted = threading.Semaphore(0)  # appends: as many beside each move
 
     def read() -> None:
         while not stop.is_set():
@@ -74,7 +75,7 @@ def test_producers_and_readers_notice_nothing_meanwhile(tmp_path: Path) -> None:
                 wrong.append(found)
 
     def append() -> None:
-        while not stop.is_set() and len(two.values) < 5_000:
+        while wanted.acquire() and not stop.is_set():
             two.append(5)
 
     threads = [threading.Thread(target=each) for each in (read, append)]
@@ -82,11 +83,13 @@ def test_producers_and_readers_notice_nothing_meanwhile(tmp_path: Path) -> None:
         thread.start()
     try:
         for path in (two.second, two.first) * 4:
+            wanted.release(60)
             two.move(path)
             two.remove_left_over()
             assert two.here() == [path.name]
     finally:
         stop.set()
+        wanted.release()
         for thread in threads:
             thread.join()
     assert not wrong and two.read() == two.values
