@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,13 +61,16 @@ class Import:
 
 def source_files(*folders: str, suffixes: tuple[str, ...]) -> list[Path]:
     """Files below the folders, sorted; nothing hidden and nothing built."""
-    return sorted(
-        path
-        for folder in folders
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in suffixes
-        and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
-    )
+    return sorted(path for folder in folders for path in _files(folder) if path.suffix in suffixes)
+
+
+@functools.cache  # a dozen modules ask as they are imported, in each process of a run
+def _files(folder: str) -> tuple[Path, ...]:
+    found: list[Path] = []
+    for inside, folders, names in os.walk(ROOT / folder):
+        folders[:] = [each for each in folders if not each.startswith((".", "__pycache__"))]
+        found += [Path(inside, name) for name in names if not name.startswith(".")]
+    return tuple(found)
 
 
 def relative(path: Path) -> str:
