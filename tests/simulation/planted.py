@@ -439,7 +439,7 @@ PLANTED: dict[str, Plant] = {
     ),
     "without-epochs": Plant(FollowedPartition, "asked", _without_epochs, 40, also=(_ONE_BY_ONE,)),
     "over-the-committed-set": Plant(
-        in_sync, "set_leadership", _over_the_committed_set, 300, first=75
+        in_sync, "set_leadership", _over_the_committed_set, 300, first=79
     ),
     "over-all-replicas": Plant(in_sync, "set_leadership", _over_all, 60),
     "compared-before-waited-for": Plant(

@@ -96,16 +96,16 @@ def _without_batches(asked: Any, state: Any, now_ms: int, updates_max: int) -> A
 
 
 PLANTED_IN_SHARES: dict[str, Plant] = {
-    "acknowledged-by-any": Plant(acknowledging, "_are_owned", _of_any_session, 60, first=14),
+    "acknowledged-by-any": Plant(acknowledging, "_are_owned", _of_any_session, 60, first=18),
     "acknowledged-at-once": Plant(
         LedSharePartition, "acknowledge", _answered_at_once, 60, first=26
     ),
     "start-not-kept": Plant(LedSharePartition, "_first_writes", _start_not_kept, 40),
     "counts-forgotten": Plant(LedSharePartition, "_first_writes", _counts_forgotten, 60, first=14),
     "leaders-not-fenced": Plant(decisions, "_check_leader", _not_fenced, 60, first=29),
-    "window-without-bounds": Plant(LedSharePartition, "settings", _without_bounds, 60),
+    "window-without-bounds": Plant(LedSharePartition, "settings", _without_bounds, 60, first=6),
     "done-as-before": Plant(SharePartition, "take_write", _as_before, 40),
-    "locks-without-end": Plant(SharePartition, "end_locks", _never, 60, first=12),
+    "locks-without-end": Plant(SharePartition, "end_locks", _never, 60, first=14),
     "state-before-followers": Plant(ShareStateStore, "append", _before_followers, 60),
     "pruned-too-far": Plant(ShareStateStore, "prune", _all_of_it, 60, first=4),
     "snapshot-without-batches": Plant(decisions, "_value", _without_batches, 60, first=1),

@@ -187,7 +187,9 @@ _append = Produces._append
 PLANTED_IN_TRANSACTIONS: dict[str, Plant] = {
     "outcome-before-followers": Plant(TransactionStore, "write", _once_written, 60),
     "complete-before-markers": Plant(TransactionMarkers, "send", _over_at_once, 60),
-    "marker-refused-and-over": Plant(TransactionMarkers, "_answered", _taken_for_written, 60),
+    "marker-refused-and-over": Plant(
+        TransactionMarkers, "_answered", _taken_for_written, 60, first=3
+    ),
     "left-prepared": Plant(TransactionCoordinator, "complete_loaded", _left_prepared, 60),
     "epoch-not-raised": Plant(images, "prepared", _not_raised, 60),
     "timeout-does-not-fence": Plant(images, "fenced", _not_fenced, 60),
@@ -205,7 +207,7 @@ PLANTED_IN_TRANSACTIONS: dict[str, Plant] = {
         transaction_clients, "fetch_committed", _to_the_high_watermark, 60, first=5
     ),
     "aborted-before-the-fetch": Plant(
-        transaction_clients, "fetch_committed", _begun_since, 60, first=9
+        transaction_clients, "fetch_committed", _begun_since, 60, first=14
     ),
     "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60, first=91),
     "guard-outlives-its-marker": Plant(Produces, "_append", _under_any_guard, 60, first=26),
