@@ -14,7 +14,7 @@ from tests.simulation.requests import Produces
 
 LATE_PERCENT, SEEDS = 20, 40
 # These have every kind between them; when histories change, the others are run too.
-ENOUGH = (7, 4, 25, 38)
+ENOUGH = (17, 2, 8)
 SCHEDULE = (
     *(Act(at_ms, "stop", (3, 50)) for at_ms in (300, 1_200, 2_100)),
     *(Act(at_ms, "produce", (0, 0)) for at_ms in range(0, 2_500, 200)),
