@@ -127,7 +127,7 @@ class Replication:
 
     def before(self, image: ClusterImage, delta: ImageDelta) -> None:
         """This is to be applied."""
-        self._in_sync.know(image.brokers)
+        self._in_sync.know(image)
         # By their ids: a topic that was deleted long ago may have left its name to another.
         gone = {topic.topic_id for topic in delta.deleted}
         ended = [

@@ -40,7 +40,7 @@ from kbroker.types import TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from kbroker.metadata.image import BrokerImage, PartitionImage
+    from kbroker.metadata.image import BrokerImage, ClusterImage, PartitionImage
     from kbroker.replica._replica import Replica
 
 log: Final = logging.getLogger("kbroker.replica")
@@ -141,7 +141,9 @@ class InSyncSets:
         self._wake = wake
         self._clock = clock
         self._lag_max_ns = lag_time_max_ms * NS_PER_MS
-        self._broker_epochs: dict[int, int] = {}
+        self._broker_epochs: Mapping[int, int] = {}
+        # Of partitions led here that do not have those yet: the ones that they have.
+        self._epochs_before: dict[TopicPartition, Mapping[int, int]] = {}
         self._is_changed = is_changed
         self._waits_until_ns = 0  # for logs that are being changed
         self._late: dict[TopicPartition, tuple[Replica, PartitionImage]] = {}
@@ -152,21 +154,49 @@ class InSyncSets:
         self.shrinks = 0
         self.expands = 0
 
-    def know(self, brokers: Mapping[int, BrokerImage]) -> None:
-        """The registered brokers, in the image that is applied next. Every leader gets them:
-        fetches of an older start of a broker are refused from then on."""
+    def know(self, image: ClusterImage) -> None:
+        """The registered brokers, in the image that is applied next. Leaders get them: fetches of
+        an older start of a broker are refused from then on.
+
+        A partition that this image changes gets them with its new state, in `lead`, and keeps those
+        of before until then, however the image is applied: a start that ends a membership would
+        count as a member's under the set of before.
+        """
         self._wait_for_logs(LOG_WAIT_MS)
-        epochs = {node_id: broker.epoch for node_id, broker in brokers.items()}
+        epochs = {node_id: broker.epoch for node_id, broker in image.brokers.items()}
         if epochs != self._broker_epochs:
-            self._broker_epochs = epochs
-            for name, led in self._led.items():
-                try:
-                    self._apply(led.replica, led.partition, led.waited_for)
-                    if led.replica.deletions_wait:  # for live followers only
-                        self._wake(led.replica)
-                except OSError as error:
-                    # It leads in an older epoch, in which none fetches: `lead` has logged that.
-                    lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)
+            before, self._broker_epochs = self._broker_epochs, epochs
+            self._epochs_before = {**dict.fromkeys(self._led, before), **self._epochs_before}
+        for name in [name for name in self._epochs_before if self._is_as_in(image, name)]:
+            led = self._led[name]
+            if not self._take_epochs(led, image):
+                continue
+            try:
+                self._apply(led.replica, led.partition, led.waited_for)
+                if led.replica.deletions_wait:  # for live followers only
+                    self._wake(led.replica)
+            except OSError as error:
+                # It leads in an older epoch, in which none fetches: `lead` has logged that.
+                lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)
+
+    def _take_epochs(self, led: _Led, image: ClusterImage) -> bool:
+        """False: they are as before. A start of a member that is lossy still, since the controller
+        cannot read this partition's state to take it out, is not known."""
+        before = self._epochs_before.pop(led.replica.name)
+        now = dict(self._broker_epochs)
+        for each in led.partition.isr:
+            if each in image.brokers and image.brokers[each].lossy:
+                now[each] = before.get(each, 0)
+        if now != self._broker_epochs:
+            self._epochs_before[led.replica.name] = now
+        return now != before
+
+    def _is_as_in(self, image: ClusterImage, name: TopicPartition) -> bool:
+        """Whether this image has a partition that is led here in the state in which it is led."""
+        led, topic = self._led[name], image.topics.get(name.topic)
+        if topic is None or topic.topic_id != led.replica.topic_id:
+            return False
+        return led.partition == image.partition(*name)
 
     def _wait_for_logs(self, wait_ms: int) -> None:
         """For all logs that are changed from here on, together."""
@@ -179,8 +209,9 @@ class InSyncSets:
         name = replica.name
         wait_ns = max(0, self._waits_until_ns - self._clock.monotonic_ns())
         leads = partition.leader == self._node_id
+        epochs = self._epochs_before.get(name, self._broker_epochs)
         if not (leads and self._is_changed(name)) and set_leadership(
-            self._node_id, replica, partition, joining, self._broker_epochs, wait_ns
+            self._node_id, replica, partition, joining, epochs, wait_ns
         ):
             self._late.pop(name, None)
             return True
@@ -196,6 +227,9 @@ class InSyncSets:
 
     def lead(self, replica: Replica, partition: PartitionImage) -> None:
         """Applies the controller's decision on a partition that is here to its replica."""
+        led = self._led.get(replica.name)
+        if led is None or led.partition != partition:
+            self._epochs_before.pop(replica.name, None)
         if partition.leader == self._node_id and len(partition.replicas) > 1:
             joining = self._note(replica, partition).waited_for
         else:
@@ -209,6 +243,7 @@ class InSyncSets:
         """These topics are not here any more; others may have their names by now."""
         for name in [name for name, led in self._led.items() if led.replica.topic_id in topic_ids]:
             del self._led[name]
+            self._epochs_before.pop(name, None)
         for name in [name for name, (it, _) in self._late.items() if it.topic_id in topic_ids]:
             del self._late[name]
 

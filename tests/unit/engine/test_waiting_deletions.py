@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode
-from kbroker.metadata.image import BrokerImage, PartitionImage
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from kbroker.replica.in_sync import InSyncSets
 from tests.unit.engine.following import BATCH, FOLLOWER, LONG_MS, OTHER, nothing_waits
 from tests.unit.engine.wire import Ask, fetch, fetch_frame, fetched_in
@@ -111,15 +113,17 @@ def test_a_broker_that_goes_is_not_waited_for_any_more(deletion: Deletion) -> No
     """It was not in sync, so nothing else changes for the partition."""
     brokers = {each: BrokerImage(each, "h", 9092, None, 10 + each) for each in (NODE_ID, 2, 3)}
     state = PartitionImage("t", 0, (NODE_ID, 2, 3), (NODE_ID, 2), NODE_ID, 0, 7)
+    topic = new_topic_image("t", deletion.log.topic_id, [state.replicas], {})
+    image = ClusterImage().with_topics([replace(topic, partitions=(state,))])
     sets = InSyncSets(NODE_ID, lambda *_: None, deletion.rig.hot.wake, ManualClock(), 30_000)
-    sets.know(brokers)
+    sets.know(image.with_brokers(brokers.values()))
     sets.lead(deletion.log, state)
     deletion.delete(4)
     deletion.log.note_fetch(2, 12, 1, log_start_offset=4)
     deletion.rig.hot.wake(deletion.log)
     assert deletion.results == [] and deletion.log.low_watermark == 0
     del brokers[3]
-    sets.know(brokers)
+    sets.know(image.with_brokers(brokers.values()))
     deletion.results_are((4, ErrorCode.NONE))
 
 

@@ -5,71 +5,26 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbroker.clock import NS_PER_MS, ManualClock
+from kbroker.clock import NS_PER_MS
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.controller.partition_states import InSyncChange
-from kbroker.metadata.image import BrokerImage, PartitionImage
 from kbroker.replica import in_sync
-from kbroker.replica._replica import Replica
 from kbroker.replica.in_sync import (
     HOLD_MS_MAX,
     NEAR_MS,
     REFUSED_PAUSE_MS,
-    InSyncSets,
-    Outcome,
 )
 from kbroker.replica.leadership import set_leadership
-from tests.support.led_log import LedLog, open_led_log
+from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch
 from tests.support.standing_disk import standing
-
-LEADER, ONE, TWO = 1, 2, 3
-LAG_MS = 30_000
-BROKERS = {each: BrokerImage(each, "h", 9092, None, 10 * each) for each in (LEADER, ONE, TWO)}
-PARTITION = PartitionImage("words", 0, (LEADER, ONE, TWO), (LEADER, ONE, TWO), LEADER, 4, 7)
-
-
-class Rig:
-    """A partition that broker 1 leads, and a controller with given answers."""
-
-    def __init__(self, log: LedLog) -> None:
-        self.log = log
-        self.clock = ManualClock()
-        self.asked: list[Sequence[InSyncChange]] = []
-        self.answer: Callable[[Outcome], None] = lambda _: None
-        self.sets = InSyncSets(LEADER, self._ask, lambda _: None, self.clock, LAG_MS)
-
-    def _ask(self, changes: Sequence[InSyncChange], done: Callable[[Outcome], None]) -> None:
-        self.asked.append(changes)
-        self.answer = done
-
-    def lead(self, *isr: int, partition_epoch: int = 7, leader_epoch: int = 4) -> PartitionImage:
-        image = replace(
-            PARTITION, isr=isr, partition_epoch=partition_epoch, leader_epoch=leader_epoch
-        )
-        self.sets.lead(self.log, image)
-        return image
-
-    def fill(self, count: int) -> None:
-        for _ in range(count):
-            assert self.log.append(build_batch()).error == 0
-
-    def fetch(self, broker: int, offset: int, broker_epoch: int | None = None) -> None:
-        epoch = BROKERS[broker].epoch if broker_epoch is None else broker_epoch
-        self.log.note_fetch(broker, offset, self.clock.monotonic_ns(), broker_epoch=epoch)
-
-    def look(self, brokers: dict[int, BrokerImage] = BROKERS) -> list[tuple[int, ...]]:
-        """The sets that are asked for now."""
-        before = len(self.asked)
-        self.sets.look(brokers)
-        return [tuple(sorted(each.in_sync)) for asked in self.asked[before:] for each in asked]
+from tests.unit.replica.in_sync_rig import BROKERS, LAG_MS, LEADER, ONE, PARTITION, TWO, Rig
 
 
 @pytest.fixture
@@ -341,41 +296,6 @@ def test_the_dead_and_those_of_another_start_do_not_join(rig: Rig, brokers: set[
     rig.lead(LEADER)
     rig.fetch(ONE, 0, broker_epoch=19)  # its start before
     assert rig.look({each: BROKERS[each] for each in brokers}) == []
-
-
-def test_a_restarted_follower_is_known_without_a_change_of_the_partition(rig: Rig) -> None:
-    """It was not in sync, so nothing changed for the partition when it came back."""
-    rig.sets.know(BROKERS)
-    rig.lead(LEADER)
-    later = {**BROKERS, ONE: replace(BROKERS[ONE], epoch=40)}
-    rig.fetch(ONE, 0, broker_epoch=40)
-    assert rig.look() == []  # its leader does not know that start
-    rig.sets.know(later)
-    with pytest.raises(KafkaError) as refused:
-        rig.fetch(ONE, 0)
-    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert rig.look(later) == [(LEADER, ONE)]
-
-
-def test_a_log_that_takes_no_epoch_keeps_no_other_from_hearing_of_starts(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = open_led_log(tmp_path / "broken-0", "broken", 0, uuid.UUID(int=2), {})
-    rig.sets.know(BROKERS)
-    rig.sets.lead(broken, replace(PARTITION, topic="broken"))
-    rig.lead(LEADER)
-
-    def applied(node_id: int, replica: Replica, *how: Any) -> None:
-        if replica is broken:
-            raise OSError("the disk is full")
-        set_leadership(node_id, replica, *how)
-
-    monkeypatch.setattr(in_sync, "set_leadership", applied)
-    rig.sets.know({**BROKERS, ONE: replace(BROKERS[ONE], epoch=40)})
-    with pytest.raises(KafkaError) as refused:
-        rig.fetch(ONE, 0)
-    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    broken.close()
 
 
 def test_a_refused_follower_is_not_waited_for(rig: Rig) -> None:
