@@ -13,6 +13,10 @@ An append keeps the loop until the disk has the bytes. Where one takes longer th
 leaves the loop to it and goes on with another one: all partitions are followed again from there,
 and that log's when its change is over. LOOPS_LEFT_MAX loops may be left so; after that an append
 that hangs keeps all.
+
+A loop may not take what it is to do, since there is no thread or no descriptor for it now. That is
+kept, and `look` gives it to the loop again after a pause until it takes it; /readyz shows why
+(`failing`).
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from kbroker.limits import TASK_RETRY_MS
 from kbroker.log_lines import LogLines, first_few
 from kbroker.replica.fetcher import KeepStarts, ReplicaFetcher, Source, Us, keep_nothing
 from kbroker.replica.fetcher_partition import FollowedPartition
@@ -68,7 +73,8 @@ class _Crew:
     stop: Callable[[], None]
     fetchers: dict[Source, tuple[ReplicaFetcher, asyncio.Task[None]]] = field(default_factory=dict)
     ended: tuple[int, int] = (0, 0)  # what fetchers that are no more have asked and fetched
-    is_over: bool = False  # it was left, and goes on again
+    leaves: bool = False  # it was left, and ends its fetchers when it goes on again
+    is_over: bool = False  # it has done that
 
     @property
     def requests(self) -> int:
@@ -94,7 +100,8 @@ class FetcherStatistics(NamedTuple):
     requests: int
     bytes_fetched: int
     lag: dict[TopicPartition, int]
-    failed: list[TopicPartition]  # the last answer was of no use, or the log is offline
+    # The last answer was of no use, the log is offline, or there is no fetcher yet.
+    failed: list[TopicPartition]
 
 
 class _Followed(NamedTuple):
@@ -133,6 +140,11 @@ class FetcherManager:
         # Changes under way, with how many there have been and when that was seen first.
         self._seen: dict[FollowedPartition, tuple[int, int]] = {}
         self._ending: dict[TopicPartition, FollowedPartition] = {}  # with a change under way
+        # What the loop has not taken yet, if it did not when it should have.
+        self._to_end: list[FollowedPartition] = []
+        self._to_begin: list[_Followed] = []
+        self._give_again_ms = 0
+        self.failing = ""  # why it did not take that; any thread
         self._connect = connect
         self._replica_of = replica_of
         self._settings = settings
@@ -176,7 +188,8 @@ class FetcherManager:
                 begun.append(followed[name])
         self._followed = followed
         if ended or begun:
-            self._tell(self._change(self._crew, ended, begun))
+            self._note_change(ended, begun)
+            self._give()
 
     def _begun(self, name: TopicPartition, leader: Leader, replica: Replica) -> _Followed:
         partition = FollowedPartition(
@@ -207,7 +220,12 @@ class FetcherManager:
         return False
 
     def look(self) -> None:
-        """Every so often: a loop that hangs at a log is left to it."""
+        """Every so often: a loop that hangs at a log is left to it. One that did not take what it
+        is to do gets it again."""
+        if self.failing and self._clock.monotonic_ms() >= self._give_again_ms:
+            self._give()
+            for crew in self._left:
+                self._have_leave(crew)
         for crew in [each for each in self._left if each.is_over]:
             self._left.remove(crew)
             requests, bytes_fetched = self._of_left
@@ -245,8 +263,13 @@ class FetcherManager:
             self._end_one(partition, 0)
             followed[name] = self._begun(name, leader, partition.replica)
         self._followed = followed
-        self._tell(self._change(crew, [], list(followed.values())))
-        left.submit(self._leave(left))
+        self._to_end, self._to_begin = [], list(followed.values())
+        self._give()
+        self._have_leave(left)
+
+    def _have_leave(self, crew: _Crew) -> None:
+        if not crew.leaves:
+            crew.leaves = self._submit(crew, self._leave(crew))
 
     async def _leave(self, crew: _Crew) -> None:
         """The append for which the loop was left is over."""
@@ -289,28 +312,52 @@ class FetcherManager:
     def statistics(self) -> FetcherStatistics:
         partitions = [each.partition for each in self._followed.values()]
         crews = (self._crew, *self._left)
+        waiting = {each.partition for each in self._to_begin}
         return FetcherStatistics(
             fetchers=len(self._crew.fetchers),
             partitions=len(partitions),
             requests=self._of_left[0] + sum(each.requests for each in crews),
             bytes_fetched=self.bytes_fetched,
             lag={each.name: each.lag for each in partitions},
-            failed=[each.name for each in partitions if each.failures or each.offline],
+            failed=[
+                each.name for each in partitions if each.failures or each.offline or each in waiting
+            ],
         )
 
-    # --- a loop ---
+    # --- what a loop is to do ---
 
-    def _tell(self, work: Coroutine[Any, Any, None]) -> None:
+    def _note_change(self, ended: list[FollowedPartition], begun: list[_Followed]) -> None:
+        """After the changes that the loop has not taken yet. A partition of which it does not know
+        need not be ended there."""
+        unknown = {each.partition for each in self._to_begin}
+        self._to_end = [*self._to_end, *(each for each in ended if each not in unknown)]
+        waiting = (*self._to_begin, *begun)
+        self._to_begin = [each for each in waiting if not each.partition.ended]
+
+    def _give(self) -> None:
+        """All changes that the loop has not taken, in their order."""
+        ended, begun = self._to_end, self._to_begin
+        if not (ended or begun):
+            self.failing = ""
+        elif self._submit(self._crew, self._change(self._crew, ended, begun)):
+            self._to_end, self._to_begin, self.failing = [], [], ""
+
+    def _submit(self, crew: _Crew, work: Coroutine[Any, Any, None]) -> bool:
+        """False: there is no loop now, or it is lost."""
         try:
-            self._crew.submit(work)
-        except RuntimeError as error:  # the loop is lost, or has been stopped
+            crew.submit(work)
+        except Exception as error:
             work.close()
             self._failures.note("following other brokers", error)
+            self.failing = f"{type(error).__name__}: {error}"
+            self._give_again_ms = self._clock.monotonic_ms() + TASK_RETRY_MS
+            return False
+        return True
 
     async def _change(
         self, crew: _Crew, ended: list[FollowedPartition], begun: list[_Followed]
     ) -> None:
-        """Without a wait in it: what the controller said first is done first."""
+        """On the loop. Without a wait in it: what the controller said first is done first."""
         try:
             for fetcher, _ in crew.fetchers.values():
                 for partition in ended:

@@ -145,20 +145,6 @@ def test_a_partition_without_a_log_here_is_not_followed(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_loop_that_is_lost_is_said(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(cluster: Cluster) -> None:
-        words = cluster.create("words")
-
-        def dead(work: Any) -> Any:
-            raise RuntimeError("kbroker-control is dead")
-
-        monkeypatch.setattr(cluster.nodes[2].manager._crew, "submit", dead)
-        cluster.elect(words, 1)
-        assert cluster.nodes[2].failures.count == 1
-
-    tell(story, failures=2)  # and at the end once more
-
-
 # --- between threads ---
 
 
