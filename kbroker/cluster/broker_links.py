@@ -5,7 +5,8 @@ a broker and when it is sent again, `handlers/forwarding.py` what the controller
 sends it, to the address that the broker registered, and says what became of it. Whatever goes wrong
 on the way is "not known": the request may have arrived.
 
-Any thread may call; the work is done on the control loop, which starts with the first call.
+Any thread may call; the work is done on the control loop, which starts with the first call. Pauses
+are the timer's: a loop that cannot start, for want of a thread or of descriptors, ends none.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import BrokerImage
     from kbroker.peer.address import Address
     from kbroker.peer.network_client import NetworkClient
+    from kbroker.purgatory.timer import CallLater
 
 logger: Final = logging.getLogger("kbroker.controller")
 # A broker that is away is logged once a second.
@@ -52,12 +54,14 @@ class BrokerLinks:
     def __init__(
         self,
         submit: Submit,
+        call_later: CallLater,
         controller_id: Callable[[], int],
         failures: Failures | None = None,
         login: LoginOf = no_login,
     ) -> None:
         """See `AskedController`."""
         self._submit = submit
+        self._call_later = call_later
         self._login = login
         self._asked = AskedController(controller_id, failures)
         self._client: NetworkClient | None = None
@@ -90,7 +94,7 @@ class BrokerLinks:
         self._asked.followed()
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self._begin(self._later(delay_ms, call), _nothing)
+        self._call_later(delay_ms, call)
 
     def _begin(self, work: Coroutine[Any, Any, None], failed: Callable[[], None]) -> None:
         try:
@@ -177,17 +181,7 @@ class BrokerLinks:
             self._client = NetworkClient(options)
         return self._client
 
-    async def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        import asyncio  # not before the control loop wants it
-
-        await asyncio.sleep(delay_ms / 1000)
-        call()
-
 
 def _not_sent(why: str) -> KafkaError:
     """Nothing was done: the client looks for the controller and asks again."""
     return KafkaError(ErrorCode.NOT_CONTROLLER, why)
-
-
-def _nothing() -> None:
-    """A pause that cannot be waited for ends with the loop."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage
     from kbroker.metadata.store.base import MetadataStore
     from kbroker.own_thread import OwnThread
+    from kbroker.purgatory.timer import CallLater
     from kbroker.replica._replica import Replica
     from kbroker.replica.fetcher_manager import Submit
     from kbroker.replica.manager import ReplicaManager
@@ -64,6 +65,7 @@ class ClusterMember:
         config: BrokerConfig,
         clock: Clock,
         submit: Submit,
+        call_later: CallLater,
         logs: LogLanes,
         replicas: Callable[[], ReplicaManager],
         controller: Callable[[], Controller],
@@ -78,8 +80,9 @@ class ClusterMember:
         self._looked_for_strays = False
         self._controller = controller
         self.links = BrokerLinks(
-            submit, lambda: controller().image.controller_id, failures, lambda: own_login(config)
-        )
+            submit, call_later, lambda: controller().image.controller_id, failures,
+            lambda: own_login(config),
+        )  # fmt: skip
         self._loops: list[LoopOnDemand] = []
         self.replication = Replication(
             config, clock, self.links, submit, replicas, controller, wake, failures,
@@ -117,6 +120,12 @@ class ClusterMember:
         """Those that there are now."""
         yield self._watch.thread
         yield from (each.thread for each in self._loops if each.thread is not None)
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """What is tried again, by name, with why; any thread."""
+        why = self.replication.fetchers.failing
+        return {"following other brokers": why} if why else {}
 
     def _fetcher_loop(self) -> LoopOnDemand:
         self._loops = [

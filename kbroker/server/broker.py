@@ -188,8 +188,9 @@ class Broker:
         from kbroker.cluster.cluster_member import ClusterMember
 
         member = ClusterMember(
-            config, self._clock, self._loop.submit, self._lanes, lambda: self._replicas,
-            self._running_controller, self._hot.wake, self._replication_failures,
+            config, self._clock, self._loop.submit, self._timer.call_later, self._lanes,
+            lambda: self._replicas, self._running_controller, self._hot.wake,
+            self._replication_failures,
         )  # fmt: skip
         self._dynamic.add("the replication", member.replication.follow_config)
         return member
@@ -447,6 +448,7 @@ class Broker:
     def _failing(self) -> dict[str, str]:
         """What was to be done once and is tried again, with why; any thread."""
         lag = {f"settings of {name}": "cannot follow them" for name in self._dynamic.lagging}
+        lag |= self._member.failing if self._member else {}
         return {f"task {name}": why for name, why in self._scheduler.failing().items()} | lag
 
     def _settings_lag(self) -> None:
@@ -528,9 +530,8 @@ class Broker:
         from kbroker.observe.observer import Parts
 
         return Parts(
-            server=self._server, hot=self._hot,
+            server=self._server, hot=self._hot, scheduler=self._scheduler, readiness=self.readiness,
             replicas=self._replicas.replicas, log_tasks=self._log_tasks,
-            scheduler=self._scheduler, readiness=self.readiness,
             log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
             node_id=self.config.node_id, groups=self._groups, health=self.health,
             purgatories=self._purgatories, controller=lambda: self._controller,
@@ -560,11 +561,10 @@ class Broker:
         yield from (self._timer.thread, self._scheduler.thread, self._access.thread)
         yield self._watchdog.thread if self._watchdog is not None else None
         yield from (*self._groups.threads, *self._transactions.threads, *self._share.threads)
-        yield from self._admin.threads
         yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread
         yield from (self._loop.thread, self.observation.metrics_thread)
-        yield from (*self._log_tasks.threads, *self._lanes.threads)
+        yield from (*self._log_tasks.threads, *self._lanes.threads, *self._admin.threads)
         yield from () if self._member is None else self._member.threads
         yield from () if self._handlers is None else self._handlers.threads
 

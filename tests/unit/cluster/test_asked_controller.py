@@ -81,7 +81,7 @@ def test_a_request_in_flight_to_a_controller_that_hangs_is_given_up_with_the_nex
     def hangs(work: Coroutine[Any, Any, None]) -> Any:
         work.close()
 
-    links = BrokerLinks(hangs, lambda: controller[0])
+    links = BrokerLinks(hangs, Mock(), lambda: controller[0])
     outcomes: list[Outcome] = []
     broker = BrokerImage(FIRST, "h", 1)
     links.forward(broker, IN_SYNC_KEY, IN_SYNC_VERSION, b"", outcomes.append)
@@ -106,7 +106,7 @@ def test_a_member_of_a_cluster_gives_up_requests_to_the_controller_before(inform
     others: Any = Mock()
     config = BrokerConfig.load(overrides=["node.id=1"])
     member = ClusterMember(
-        config, others, submit, others, others, lambda: controller, others, others
+        config, others, submit, others, others, others, lambda: controller, others, others
     )
     member.replication = member.shutdown = Mock()
     member.first_image = Mock(has_come=False)
@@ -134,7 +134,7 @@ def test_an_image_that_is_published_is_followed_during_work_of_another_thread(be
     others: Any = Mock()
     config = BrokerConfig.load(overrides=["node.id=1"])
     member = ClusterMember(
-        config, others, others, others, others, lambda: controller, others, others
+        config, others, others, others, others, others, lambda: controller, others, others
     )
     member.replication = member.shutdown = member.links = Mock()
     member.links.followed.side_effect = lambda: setattr(controller, "informed", not before)

@@ -119,6 +119,7 @@ def member_of(known: Controller) -> ClusterMember:
         unused,
         unused,
         unused,
+        unused,
         lambda: controller,
         unused,
         Failures("replication"),
