@@ -3,14 +3,15 @@
 `.lock` is held with flock(2) for as long as the broker runs; the kernel lets go of it with the
 process, so a crash leaves no stale lock. `.kafka_cleanshutdown` is written as the last step of a
 clean stop and removed as the first of a start: where it is missing, a crash came in between.
-`.boot_id` names the boot of the machine in which the directory was used, and the lock's device and
-inode (`lock_name`): a crash in the same boot was the end of a process alone, which loses no page.
-After any other crash the logs may have lost acknowledged records (`lossy`), and so they may in a
-copy, which has another lock and may be of any time before, and in a directory that is not the one
-that the broker knows. The file is written only once the loss has been reported to the cluster
-(`remember_boot`), so that a start that ends before is followed by another lossy one. Directories
-`<topic>-<partition>` are logs, `*-delete` are logs that are never opened again, `*-stray` are kept
-for an operator to look at.
+`.boot_id` names the boot of the machine in which the directory was used, the lock's device and
+inode (`lock_name`), and the mount of its file system (`mounts.py`): a crash in the same boot and
+mount was the end of a process alone, which loses no page. After any other crash the logs may have
+lost acknowledged records (`lossy`), and so they may in a copy, which has another lock and may be of
+any time before, and in a directory that is not the one that the broker knows. A disk that became
+read-only is in another mount when it is used again, with the file as it was. The file is written
+only once the loss has been reported to the cluster (`remember_boot`), so that a start that ends
+before is followed by another lossy one. Directories `<topic>-<partition>` are logs, `*-delete` are
+logs that are never opened again, `*-stray` are kept for an operator to look at.
 
 The checkpoints' lines of a log that is not open are **kept**: they are written again with every
 checkpoint, so that a log that cannot be opened today has its start tomorrow. Opening a log,
@@ -54,6 +55,7 @@ from kbroker.log.engine.checkpoints import (
 )
 from kbroker.log.engine.partition_log import DELETED_SUFFIX
 from kbroker.log.opening.loader import Checkpointed
+from kbroker.log.opening.mounts import mount_of
 from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")
@@ -115,6 +117,14 @@ class DataDirectory:
             return None
         file = os.fstat(self._lock)
         return f"{self._boot_id}:{file.st_dev}:{file.st_ino}"
+
+    def _use(self) -> str | None:
+        """The content of `.boot_id`: the boot, the lock and, where the kernel says it, the mount in
+        which this process uses the directory."""
+        if self._lock is None or (lock_name := self.lock_name) is None:
+            return None
+        mount = mount_of(os.fstat(self._lock).st_dev)
+        return f"{lock_name}:{mount}" if mount else lock_name
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -195,8 +205,9 @@ class DataDirectory:
             last = file_operations.read_file(boot_file).decode("ascii", "replace")
         except FileNotFoundError:
             last = UNKNOWN_BOOT
-        # Builds up to 2026-11-28 wrote the boot alone.
-        same = self._boot_id != UNKNOWN_BOOT and last in (self.lock_name, self._boot_id)
+        use = self._use()
+        # Builds up to 2026-11-28 wrote the boot alone, those up to 2026-12-01 no mount.
+        same = use is not None and last in (use, self.lock_name, self._boot_id)
         if last.startswith(f"{self._boot_id}:") and not (same or clean):
             logger.warning(
                 "%s is a copy, or its disk was mounted anew, and the broker that used it did not"
@@ -206,7 +217,7 @@ class DataDirectory:
         self.lossy = self._unreported = foreign or not (clean or same or unused)
         if self.lossy and same:
             file_operations.unlink(boot_file)
-        elif not self.lossy and last != self.lock_name:
+        elif not self.lossy and last != use:
             self._write_boot()
 
     def remember_boot(self) -> None:
@@ -217,7 +228,8 @@ class DataDirectory:
 
     def distrust(self) -> None:
         """A write was lost, and with it pages: the next start is lossy, in the same boot as well,
-        unless this process stops in order."""
+        unless this process stops in order. Where the file cannot be removed, the disk has to be
+        mounted again before it takes a write, and that makes the next start lossy."""
         self._distrusted = True
         if self._boot_forgotten:
             return
@@ -262,8 +274,8 @@ class DataDirectory:
 
     def _write_boot(self) -> None:
         """Not synced: what a power cut makes of it is not the next boot."""
-        if (name := self.lock_name) is not None:
-            file_operations.replace_file(self.path / BOOT_FILE, name.encode(), sync=False)
+        if (use := self._use()) is not None:
+            file_operations.replace_file(self.path / BOOT_FILE, use.encode(), sync=False)
 
     def _take_lock(self) -> None:
         handle = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.log.opening import data_directory
 from kbroker.log.opening.data_directory import (
     BOOT_FILE,
     CLEAN_SHUTDOWN_FILE,
@@ -18,6 +19,7 @@ from kbroker.log.opening.data_directory import (
     DataDirectory,
     lock_names,
 )
+from kbroker.log.opening.mounts import UNKNOWN_MOUNT
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLogManager
 from tests.support.record_batches import build_batch
@@ -101,6 +103,68 @@ def test_a_build_of_before_has_written_the_boot_alone(machine: Machine) -> None:
     assert not machine.start("a").lossy
     assert (machine.data / BOOT_FILE).read_text().startswith("a:")
     assert machine.start("a", copied=True).lossy
+
+
+def mount_as(monkeypatch: pytest.MonkeyPatch, mount: str) -> None:
+    monkeypatch.setattr(data_directory, "mount_of", lambda device: mount)
+
+
+def test_builds_of_before_have_written_no_mount(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount_as(monkeypatch, "ext4-1")
+    lock = (machine.data / ".lock").stat()
+    (machine.data / BOOT_FILE).write_text(f"a:{lock.st_dev}:{lock.st_ino}")
+    assert not machine.start("a").lossy
+    assert (machine.data / BOOT_FILE).read_text().endswith(":ext4-1")
+    mount_as(monkeypatch, "ext4-2")
+    assert machine.start("a").lossy
+
+
+def test_a_disk_that_becomes_read_only_has_lost_pages_when_it_is_mounted_again(
+    managers: Managers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ext4 with errors=remount-ro, mended in the same boot: device and inodes are as before. No
+    file could say that a write has failed."""
+    mount_as(monkeypatch, "ext4-1")
+    machine = Machine(managers)
+    assert not machine.start("a").lossy
+    (directory,) = machine.manager.usable
+    with FileFaults(Fault(("unlink",), BOOT_FILE, error=errno.EROFS, times=2)):
+        directory.fail(OSError(errno.EROFS, "Read-only file system"), {})
+        directory.distrust()  # as the stop does
+    assert f"{BOOT_FILE} cannot be removed" in caplog.text
+    mount_as(monkeypatch, "ext4-2")
+    again = machine.start("a")
+    assert again.lossy and "its disk was mounted anew" in caplog.text
+    again.remember_boot()
+    assert not machine.start("a").lossy
+
+
+@pytest.mark.parametrize("now", ["ext4-2", UNKNOWN_MOUNT])
+def test_a_disk_that_was_mounted_again_after_a_stop_in_order_is_whole(
+    managers: Managers, monkeypatch: pytest.MonkeyPatch, now: str
+) -> None:
+    mount_as(monkeypatch, "ext4-1")
+    machine = Machine(managers)
+    machine.manager.stop()
+    mount_as(monkeypatch, now)
+    assert not machine.start("a").lossy  # by its mark
+    assert not machine.start("a").lossy  # killed since, in the same mount
+    mount_as(monkeypatch, "ext4-3")
+    assert machine.start("a").lossy is (now != UNKNOWN_MOUNT)
+
+
+def test_a_lock_keeps_its_name_in_every_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By it a broker proves that the process before is dead; a mount ends with no process."""
+    directory = DataDirectory(tmp_path / "data", "a")
+    directory.open()
+    before = directory.lock_name
+    mount_as(monkeypatch, "ext4-2")
+    assert directory.lock_name == before is not None
+    directory.close(clean=True)
 
 
 def test_a_lossy_start_is_one_until_it_is_known(machine: Machine) -> None:
