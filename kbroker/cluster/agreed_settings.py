@@ -21,7 +21,7 @@ from kbroker.config.agreed import AGREED, SECRETS, same_text
 from kbroker.errors import DataDirectoryError
 from kbroker.log_lines import first_few
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.nodes import load_resource_configs
+from kbroker.metadata.controller.config_nodes import load_resource_configs
 from kbroker.metadata.image import ConfigKind, ConfigResource
 from kbroker.metadata.store.base import StoreError
 from kbroker.outside_text import printable

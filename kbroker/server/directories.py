@@ -31,7 +31,7 @@ from uuid import UUID
 from kbroker.errors import DataDirectoryError
 from kbroker.log.opening.placement import Absence, topic_id_of
 from kbroker.metadata import directory_format
-from kbroker.metadata.controller.nodes import (
+from kbroker.metadata.controller.directory_nodes import (
     load_replicas,
     load_used_directories,
     save_used_directories,

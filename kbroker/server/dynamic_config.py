@@ -24,7 +24,7 @@ from kbroker.config import TopicConfig, dynamic
 from kbroker.config.agreed import AGREED, agreed_settings
 from kbroker.config.definition import LISTENER_PREFIX, find_broker_key, of_a_listeners_tls
 from kbroker.errors import ConfigError, ErrorCode, KafkaError
-from kbroker.metadata.controller.nodes import load_resource_configs
+from kbroker.metadata.controller.config_nodes import load_resource_configs
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import ConfigKind, ConfigResource
 from kbroker.server.lifecycle import nothing

@@ -14,22 +14,21 @@ after a crash a topic is either whole or gone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.metadata.controller import own_nodes, records
+from kbroker.metadata.controller.config_nodes import load_resource_configs
 from kbroker.metadata.controller.decisions import first_partition_state, new_topic_image
 from kbroker.metadata.features import FinalizedFeatures
 from kbroker.metadata.image import (
     NO_LEADER,
     BrokerImage,
     ClusterImage,
-    ConfigKind,
     ConfigResource,
     PartitionImage,
     TopicImage,
@@ -53,6 +52,8 @@ log = logging.getLogger("kbroker.controller")
 
 # Producer ids are signed 64-bit numbers on the wire.
 _PRODUCER_ID_MAX: Final = records.INT64_MAX
+# Errors that other topics need not have. Their causes are single: a fence has an error of its own.
+_OF_ONE_TOPIC: Final = (DataDirectoryError, MultiError, NoNodeError)
 
 
 class FencedError(Exception):
@@ -79,13 +80,17 @@ class MetadataNodes:
         self._controller_epoch = controller_epoch
 
     def load(self, known: ClusterImage) -> LoadedMetadata:
-        """Read everything, finishing what a crash interrupted. A topic that cannot be read is as it
-        was `known`, and does not disturb the others; so are settings. DataDirectoryError for one
-        that was not known: logs of a topic could be taken for stray logs then."""
-        deletions = tuple(self._finish_deletions())
-        topics = self._store.children_data(records.TOPICS)
-        configs = self._store.children_data(records.TOPIC_CONFIGS)
+        """Read everything, finishing what a crash interrupted. A topic that cannot be read, or
+        whose nodes cannot be written, is as it was `known`, and does not disturb the others; so are
+        settings. An error for one that was not known: logs of a topic could be taken for stray logs
+        then, as those of a deleted topic may be."""
         unreadable: set[str] = set()
+        left_out: set[str] = set()
+        deletions = tuple(self._finish_deletions(known.topics, unreadable, left_out))
+        topics = self._store.children_data(records.TOPICS)
+        for name in left_out:
+            topics.pop(name, None)
+        configs = self._store.children_data(records.TOPIC_CONFIGS)
         loaded = tuple(self._load_topics(topics, configs, known.topics, unreadable))
         resources = load_resource_configs(self._store, known=known.configs)
         brokers = load_brokers(self._store)
@@ -278,6 +283,9 @@ class MetadataNodes:
     ) -> Iterator[TopicImage]:
         topics: list[TopicImage] = []
         for name, node in nodes.items():
+            if name in unreadable:
+                yield known[name]
+                continue
             try:
                 topics.append(_without_states(name, node, configs.get(name)))
             except DataDirectoryError as error:
@@ -287,26 +295,62 @@ class MetadataNodes:
         )
         for topic in topics:
             try:
-                yield self._with_states(topic, states)
-            except DataDirectoryError as error:
+                yield self._with_states(topic, states, known.get(topic.name))
+            except _OF_ONE_TOPIC as error:
                 yield _as_known(topic.name, known, unreadable, error)
 
-    def _with_states(self, topic: TopicImage, states: Mapping[str, Node]) -> TopicImage:
+    def _with_states(
+        self, topic: TopicImage, states: Mapping[str, Node], known: TopicImage | None
+    ) -> TopicImage:
         found = [(each, states.get(_state_path(each))) for each in topic.partitions]
-        stored = tuple(each if node is None else _as_stored(each, node) for each, node in found)
-        # Creation was cut short before any client could write to these: they start from nothing.
-        self._write(self._partition_creation(each) for each, node in found if node is None)
+        lacking = {
+            each.index: _without_node(each, topic.topic_id, known)
+            for each, node in found
+            if node is None
+        }
+        if lacking:
+            self._write(self._missing(topic.name, lacking.values()))
+        stored = tuple(
+            lacking[each.index] if node is None else _as_stored(each, node) for each, node in found
+        )
         return replace(topic, partitions=stored)
 
-    def _finish_deletions(self) -> Iterator[TopicImage]:
+    def _missing(
+        self, name: str, partitions: Collection[PartitionImage]
+    ) -> Iterator[list[Operation]]:
+        """The creation of these partitions, none of which has a state. The nodes above it may be
+        there or not: Apache Kafka up to 3.9 makes each in a step of its own."""
+        folder = records.partitions_path(name)
+        paths = [records.partition_path(name, each.index) for each in partitions]
+        there = self._store.get_many([folder, *paths])
+        if folder not in there:
+            yield [Create(folder)]
+        for partition, path in zip(partitions, paths, strict=True):
+            creation = self._partition_creation(partition)
+            yield creation[1:] if path in there else creation
+
+    def _finish_deletions(
+        self, known: Mapping[str, TopicImage], unreadable: set[str], left_out: set[str]
+    ) -> Iterator[TopicImage]:
         for name, node in self._store.children_data(records.DELETED_TOPICS).items():
             path = f"{records.DELETED_TOPICS}/{name}"
             try:
                 topic_id = records.decode_tombstone_id(path)
                 record = self._tombstone(path, node, topic_id)
+            except DataDirectoryError as error:
+                log.error("a deletion is not finished, remove its node: %s", error.message)
+                continue
+            try:
                 yield self._finish_deletion(topic_id, record)
             except DataDirectoryError as error:
                 log.error("a deletion is not finished, remove its node: %s", error.message)
+            except _OF_ONE_TOPIC as error:
+                # Nodes of it are there, and must not make it a topic that begins from nothing.
+                if record.name in known:
+                    _as_known(record.name, known, unreadable, error)
+                else:
+                    log.error("the deletion of topic '%s' is not finished: %s", record.name, error)
+                    left_out.add(record.name)
 
     def _tombstone(self, path: str, node: Node, topic_id: UUID) -> records.TombstoneRecord:
         """What it says, or what the topic does, if that is still there: it must not come back."""
@@ -381,18 +425,21 @@ class MetadataNodes:
     def _removal(self, name: str) -> Iterator[list[Operation]]:
         """What is there is removed; the topic's node goes last, so a cut can be gone on with."""
         partitions = records.partitions_path(name)
+        folder: list[Operation] = [Delete(partitions)]
         try:
             paths = [f"{partitions}/{index}" for index in self._store.children(partitions)]
         except NoNodeError:
             self._multi([])  # FencedError if another controller has removed it
-            raise
+            if not self._store.exists(records.topic_path(name)):
+                raise
+            folder, paths = [], []
         states = self._store.get_many([f"{path}/state" for path in paths])
         for path in paths:
             state = f"{path}/state"
             yield [Delete(state), Delete(path)] if state in states else [Delete(path)]
         config = records.topic_config_path(name)
         last: list[Operation] = [Delete(config)] if self._store.exists(config) else []
-        yield [*last, Delete(partitions), Delete(records.topic_path(name))]
+        yield [*last, *folder, Delete(records.topic_path(name))]
 
     def _write(self, units: Iterable[Sequence[Operation]]) -> None:
         """Write units, never cutting one, in as few fenced multis as the store's bound allows."""
@@ -437,14 +484,30 @@ def _without_states(name: str, node: Node, config: Node | None) -> TopicImage:
 
 
 def _as_known(
-    name: str, known: Mapping[str, TopicImage], unreadable: set[str], error: DataDirectoryError
+    name: str, known: Mapping[str, TopicImage], unreadable: set[str], error: Exception
 ) -> TopicImage:
     topic = known.get(name)
     if topic is None:
         raise error
     unreadable.add(name)
-    log.error("topic '%s' stays as it is, and nothing of it is changed: %s", name, error.message)
+    cause = error.cause if isinstance(error, MultiError) else error
+    said = cause.message if isinstance(cause, DataDirectoryError) else str(cause)
+    log.error("topic '%s' stays as it is, and nothing of it is changed: %s", name, said)
     return topic
+
+
+def _without_node(
+    initial: PartitionImage, topic_id: UUID, known: TopicImage | None
+) -> PartitionImage:
+    """What a partition is that has no node of its own: from nothing, since its creation was cut
+    short before any client could write to it. Where it was known its node is lost: as it was, in a
+    leader epoch after all those that were in it."""
+    if known is None or known.topic_id != topic_id or initial.index >= len(known.partitions):
+        return initial
+    before = known.partitions[initial.index]
+    if before.places != initial.places:
+        raise records.damaged(_state_path(initial), "it is lost, and its replicas have changed")
+    return replace(before, leader_epoch=before.leader_epoch + 1, partition_epoch=0)
 
 
 def _with_moves(topic: TopicImage, record: records.TopicRecord) -> TopicImage:
@@ -508,56 +571,6 @@ def _known_losses(store: MetadataStore) -> dict[int, int]:
     return known
 
 
-def load_replicas(
-    store: MetadataStore,
-) -> Iterator[tuple[str, UUID, tuple[tuple[int, ...], ...]]]:
-    """Every topic, its id, the brokers of each of its partitions; none where the store is new."""
-    if not store.exists(records.TOPICS):
-        return
-    for name, node in store.children_data(records.TOPICS).items():
-        topic = records.decode_topic(records.topic_path(name), node.data)
-        yield name, topic.topic_id, _with_a_log(store, name, topic)
-
-
-def _with_a_log(
-    store: MetadataStore, name: str, topic: records.TopicRecord
-) -> tuple[tuple[int, ...], ...]:
-    """The replicas of each partition without those that are being added and may have no log yet."""
-    replicas = list(topic.replicas)
-    for index, adding in topic.adding.items():
-        path = records.partition_state_path(name, index)
-        joined: set[int] = set()
-        for node in store.get_many([path]).values():  # none: the topic is deleted meanwhile
-            state = records.decode_partition(path, node.data)
-            joined = {*state.isr, *state.eligible}
-        replicas[index] = tuple(
-            node for node in replicas[index] if node not in adding or node in joined
-        )
-    return tuple(replicas)
-
-
-def load_used_directories(store: MetadataStore, node_id: int) -> dict[str, str]:
-    """The data directories that a broker has used, by id; where they were last."""
-    path = records.used_directories_path(node_id)
-    try:
-        return records.decode_used_directories(path, store.get(path).data)
-    except NoNodeError:
-        return {}
-
-
-def save_used_directories(
-    store: MetadataStore, node_id: int, directories: Mapping[str, str]
-) -> None:
-    """The broker's own node, which no other broker writes; not written if it says so already."""
-    path = records.used_directories_path(node_id)
-    data = records.encode_used_directories(directories)
-    store.ensure(records.USED_DIRECTORIES)
-    if not store.exists(path):
-        store.create(path, data)
-    elif store.get(path).data != data:
-        store.set(path, data)
-
-
 def note_log_dir_event(store: MetadataStore, node_id: int) -> None:
     """Have the controller ask this broker which of its logs fail. One that has not been taken yet
     is enough: the controller that takes it asks after that."""
@@ -565,30 +578,3 @@ def note_log_dir_event(store: MetadataStore, node_id: int) -> None:
         store.create(records.log_dir_event_path(node_id), records.encode_log_dir_event(node_id))
     except NodeExistsError:
         pass
-
-
-def load_resource_configs(
-    store: MetadataStore,
-    kinds: Iterable[ConfigKind] = tuple(ConfigKind),
-    known: Mapping[ConfigResource, Mapping[str, str]] = MappingProxyType({}),
-) -> dict[ConfigResource, Mapping[str, str]]:
-    """The settings of brokers, groups and subscriptions, none where the store is new. Those that
-    cannot be read are as they were `known`; DataDirectoryError if they were not."""
-    loaded: dict[ConfigResource, Mapping[str, str]] = {}
-    for kind in kinds:
-        folder = records.CONFIG_FOLDERS[kind]
-        try:
-            nodes = store.children_data(folder)
-        except NoNodeError:
-            continue
-        for child, node in nodes.items():
-            path = f"{folder}/{child}"
-            resource = records.config_resource(kind, child)
-            try:
-                loaded[resource] = records.decode_configs(path, node.data)
-            except DataDirectoryError as error:
-                if resource not in known:
-                    raise
-                log.error("settings stay as they were: %s", error.message)
-                loaded[resource] = known[resource]
-    return loaded

@@ -22,7 +22,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.opening.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE
 from kbroker.log.opening.placement import Absence
 from kbroker.metadata.controller import NewTopic
-from kbroker.metadata.controller.nodes import save_used_directories
+from kbroker.metadata.controller.directory_nodes import save_used_directories
 from kbroker.metadata.controller.records import encode_topic, topic_path
 from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.store.embedded import EmbeddedStore

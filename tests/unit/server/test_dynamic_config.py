@@ -12,7 +12,7 @@ import pytest
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.nodes import load_resource_configs
+from kbroker.metadata.controller.config_nodes import load_resource_configs
 from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.image import ClusterImage, ConfigKind, ConfigResource
 from kbroker.metadata.store.embedded import EmbeddedStore

@@ -10,8 +10,9 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic, nodes, records
+from kbroker.metadata.controller.directory_nodes import load_replicas
 from kbroker.metadata.controller.events import Reassignment
-from kbroker.metadata.controller.nodes import load_brokers, load_replicas
+from kbroker.metadata.controller.nodes import load_brokers
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.controller.registration import register
 from kbroker.metadata.controller.skeleton import ensure_skeleton

@@ -18,7 +18,7 @@ import pytest
 
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.nodes import load_used_directories
+from kbroker.metadata.controller.directory_nodes import load_used_directories
 from kbroker.metadata.controller.old_tree import OldNode, moved
 from kbroker.metadata.image import ConfigKind, ConfigResource
 from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore

@@ -11,8 +11,9 @@ import pytest
 
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic, records
+from kbroker.metadata.controller.config_nodes import load_resource_configs
 from kbroker.metadata.controller.events import Reassignment
-from kbroker.metadata.controller.nodes import load_brokers, load_resource_configs
+from kbroker.metadata.controller.nodes import load_brokers
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import BrokerImage, ConfigKind, ConfigResource, TopicImage
 from kbroker.metadata.store.base import MetadataStore

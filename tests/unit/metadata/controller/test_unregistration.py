@@ -11,7 +11,10 @@ import pytest
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.config_changes import NoSettings, ResourceChange
-from kbroker.metadata.controller.nodes import load_used_directories, save_used_directories
+from kbroker.metadata.controller.directory_nodes import (
+    load_used_directories,
+    save_used_directories,
+)
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import NO_LEADER, ConfigKind, ConfigResource
 from tests.unit.metadata.controller.brokers import Cluster, Wire
