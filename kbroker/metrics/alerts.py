@@ -220,7 +220,8 @@ _STRICTER: Final = (
         "0m",
         "warning",
         "Broker {{ $labels.instance }} has given up the office of controller",
-        "An event took it longer than controller.event.max.ms. See whether a disk of it hangs.",
+        "An event took it longer than controller.event.max.ms, or it could not read the metadata"
+        " store. See whether a disk of it hangs, and what its log says.",
     ),
     Alert(
         "KbrokerOfflinePartitions",

@@ -238,7 +238,7 @@ _REPLICAS: Final = (
            "partitions"),
     _plain("counter", "offices_given_up", "kbroker_controller_offices_given_up_total",
            "How often this broker gave up the office of controller, since an event took longer"
-           " than controller.event.max.ms.", ""),
+           " than controller.event.max.ms, or since it could not read the metadata store.", ""),
     _gauge("controller_queue", "kafka_controller_ControllerEventManager_EventQueueSize",
            "Events that wait for this broker's controller thread.", "events"),
     _times("controller_queue_time", "kafka_controller_ControllerEventManager_EventQueueTimeMs",

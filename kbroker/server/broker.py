@@ -360,7 +360,7 @@ class Broker:
         listeners = Listeners(
             apply=self._apply, show=self._show, follow=self._dynamic.follow,
             removing=self._replicas.removing, start_is_known=self._logs.remember_boot,
-            transport=self._member.links if self._member else None,
+            transport=self._member.links if self._member else None, once=self._scheduler.once,
         )  # fmt: skip
         self._controller = Controller(session, rules, listeners)
         self._controller.start()

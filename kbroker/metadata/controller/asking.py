@@ -69,7 +69,7 @@ class Asking(ABC):
 
     _loop: EventLoop[Event]
     _election: Election
-    offices_given_up = 0  # since an event took too long
+    offices_given_up = 0  # since an event took too long, or the store could not be read
 
     @property
     @abstractmethod

@@ -70,13 +70,10 @@ from kbroker.metadata.controller.events import (
     UpdateFeatures,
 )
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
-from kbroker.metadata.controller.nodes import (
-    FencedError,
-    MetadataNodes,
-    load_brokers,
-)
+from kbroker.metadata.controller.load_retry import LoadRetry
+from kbroker.metadata.controller.loaded_image import delta_since, load_image
+from kbroker.metadata.controller.nodes import FencedError, MetadataNodes, load_brokers
 from kbroker.metadata.controller.own_logs import OwnLogs
-from kbroker.metadata.controller.own_nodes import load_features
 from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.parts import Listeners, Rules, Session
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
@@ -89,13 +86,7 @@ from kbroker.metadata.controller.registration import (
 from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import TopicChanges, forget_deletions
 from kbroker.metadata.controller.unregistration import unregister
-from kbroker.metadata.image import (
-    NO_BROKER_EPOCH,
-    BrokerImage,
-    ClusterImage,
-    ImageDelta,
-    delta_between,
-)
+from kbroker.metadata.image import NO_BROKER_EPOCH, BrokerImage, ClusterImage
 from kbroker.metadata.store.base import (
     NoNodeError,
     SessionEvent,
@@ -115,8 +106,14 @@ log = logging.getLogger("kbroker.controller")
 THREAD_NAME: Final = "kbroker-controller"
 
 Answer = Callable[[], None]
-# Handled while the store is away as well; without them no broker would be notified again.
-_NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep, SessionLost, LogsReady)
+# Handled while the store is away or cannot be read as well. Without the first of these no broker
+# would be notified again; the last two end an office that is another broker's by now.
+_NEEDS_NO_LOAD: Final = (
+    Stop, BrokerAnswered, TellBrokerAgain, InStep, SessionLost, LogsReady, ControllerChanged,
+    FollowImage,
+)  # fmt: skip
+# After these errors an event of the session comes.
+_SESSION_SAYS: Final = (StoreUnavailableError, SessionExpiredError)
 # Before what the store did not take is tried again: a session, a word to the controller.
 STORE_RETRY_MS: Final = 1_000
 
@@ -144,6 +141,9 @@ class Controller(Asking):
             self._announce, listeners.removing, in_cluster=transport is not None,
         )  # fmt: skip
         self._new_session, self._transport = session.renew, transport
+        again = partial(self._notify, InStep(no_caller)), partial(self._notify, ControllerChanged())
+        give_up = None if transport is None else self.give_up_office
+        self._loads = LoadRetry(clock, listeners.later, *again, give_up)
         self._channels: BrokerChannels | None = None
         self._follower: ImageFollower | None = None
         if transport is not None:  # imported here: a broker without a cluster is to stay small
@@ -247,7 +247,7 @@ class Controller(Asking):
         self._events_handled += 1
         answer: Answer
         try:
-            if self._stale and self._nodes is not None and not isinstance(event, _NEEDS_NO_STORE):
+            if self._stale and self._nodes is not None and not isinstance(event, _NEEDS_NO_LOAD):
                 self._load()
             answer = self._decide(event)
         except Exception as error:
@@ -257,11 +257,15 @@ class Controller(Asking):
                 answer = partial(event.failed, start_trouble(error))
             else:
                 answer = partial(event.fail, self._trouble(event, error))
+                if isinstance(event, ControllerChanged) and not isinstance(error, _SESSION_SAYS):
+                    self._try_again(event)
         try:
             if self._stale and self._nodes is not None:
                 self._load()  # before the answer, so that who asks again finds the truth
         except Exception as error:
             self._trouble(None, error)
+            if self._nodes is not None:
+                self._loads.failed(error)
         try:
             self._send_to_brokers()
         except Exception as error:
@@ -444,7 +448,8 @@ class Controller(Asking):
 
     def _run_for_office(self) -> None:
         # A broker that is not registered leads nothing, and would elect itself.
-        if self.broker_epoch != NO_BROKER_EPOCH and self._election.try_win():
+        stays_out = self.broker_epoch == NO_BROKER_EPOCH or self._loads.stands_aside
+        if not stays_out and self._election.try_win():
             self._nodes = MetadataNodes(self._store, self._election.fence, self._election.epoch)
             if self._follower is not None:
                 self._follower.accept_epoch(self._election.epoch)
@@ -509,26 +514,20 @@ class Controller(Asking):
     def _load(self) -> None:
         """Make the image what the store says, and have all listeners follow."""
         nodes, self._stale = self._office(), True  # until this has worked
-        acls, loaded = self._access.load_acls(nodes), nodes.load(self.image)
+        made = ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
+        image, loaded = load_image(nodes, self._access, self.image, made)
         if self._follower is not None:
             self._follower.store_read()
-        image = ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
-        image = image.with_brokers(loaded.brokers).with_topics(loaded.topics)
-        image = image.with_configs(loaded.configs).with_features(self.image.features)
-        image = image.with_features(load_features(self._store)).with_acls(acls)
-        image = self._access.read_into(image, self._store)
         self._propagation.follow_settings(image)  # before we elect by them
         # Without knowledge of the earlier brokers we cannot tell which have started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)
         known, lost = self._known or image.brokers, loaded.unreadable
         image = self._partitions.elect(nodes, image, known, new_epochs=anew, unreadable=lost)
-        first = ImageDelta(created=tuple(image.topics.values()))
-        delta = first if self.image.version == 0 else delta_between(self.image, image)
-        deleted = {each.topic_id: each for each in (*delta.deleted, *loaded.deletions)}
-        delta = replace(delta, deleted=tuple(deleted.values()), from_store=True)
+        delta = delta_since(self.image, image, loaded)
         removed = self._partitions.catch_up(nodes, image, delta)
         forget_deletions(nodes, [each for each in removed if each in loaded.deletions])
         self._stale = False
+        self._loads.worked()
         self._notify(LogDirEvent())  # one that was not taken would hide the next
         self._note_start()
 

@@ -24,6 +24,12 @@ from kbroker.metadata.controller.topic_changes import Settings
 from kbroker.metadata.image import BrokerImage, new_uuid
 from kbroker.metadata.store.base import MetadataStore
 
+Once = Callable[[str, Callable[[], None], int], None]
+
+
+def never(name: str, call: Callable[[], None], delay_ms: int) -> None:
+    """Where no load fails."""
+
 
 def no_secrets(cluster_id: str) -> Mapping[str, str]:
     return {}
@@ -69,8 +75,9 @@ class Rules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
     """Who is notified. `apply`, `show`, `follow`, `removing`: see propagation.py. Without a
-    `transport` no other broker is; `dice` are for the pauses before a message is sent again.
-    `start_is_known` is called when a lossy broker has left its in-sync sets."""
+    `transport` no other broker is, and `once` has something called later, by its name; `dice` are
+    for the pauses before a message is sent again. `start_is_known` is called when a lossy broker
+    has left its in-sync sets."""
 
     apply: Apply
     show: Show = ignore_image
@@ -78,4 +85,13 @@ class Listeners:
     removing: Callable[[], Collection[UUID]] = tuple
     start_is_known: Callable[[], None] = lambda: None
     transport: Transport | None = None
+    once: Once = never
     dice: random.Random | None = None
+
+    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Call, from any thread, when so much time has passed; one call waits at the most where
+        there is no other broker."""
+        if self.transport is None:
+            self.once("controller", call, delay_ms)
+        else:
+            self.transport.later(delay_ms, call)

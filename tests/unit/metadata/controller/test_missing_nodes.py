@@ -31,7 +31,7 @@ def cut(store: MetadataStore, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", CUTS)
-def test_a_start_makes_what_is_missing(tmp_path: Path, what: str) -> None:
+def test_a_start_makes_the_missing_nodes(tmp_path: Path, what: str) -> None:
     broker = OneBroker(tmp_path)
     broker.start()
     assert not broker.create(NewTopic("t", partitions=1))[0].error
