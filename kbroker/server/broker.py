@@ -69,7 +69,7 @@ from kbroker.server.formats import Formats
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.late_steps import LateSteps
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
-from kbroker.server.metadata_store import open_store
+from kbroker.server.metadata_store import check_of, open_store
 from kbroker.server.observation import Observation
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.quotas import Quotas
@@ -351,11 +351,11 @@ class Broker:
             broker=self._advertised.broker(self._dynamic.started, self._bound, lossy=lossy),
             locks=lambda: lock_names(self._logs.usable), new_epochs_at_start=not self._logs.clean,
             renew=self._next_session if self._member else None, secrets=secrets_of(self.config),
+            check=check_of(self.config),
         )  # fmt: skip
         rules = Rules(
-            config=self.config, validate_configs=validate_topic_overrides,
-            edit_list=edit_topic_list, configs=self._dynamic,
-            elections=self._dynamic.election_rules,
+            config=self.config, validate_configs=validate_topic_overrides, configs=self._dynamic,
+            edit_list=edit_topic_list, elections=self._dynamic.election_rules,
         )  # fmt: skip
         listeners = Listeners(
             apply=self._apply, show=self._show, follow=self._dynamic.follow,

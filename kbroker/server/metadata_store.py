@@ -11,7 +11,9 @@ kazoo is imported here when it is wanted and not before: a broker without a clus
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,10 +55,15 @@ def open_store(config: BrokerConfig, data_directory: Path, cluster_id: str | Non
     return _checked(store, config)
 
 
+def check_of(config: BrokerConfig) -> Callable[[MetadataStore], None]:
+    """Whether this broker knows the formats and feature levels of a store: when it is opened, and
+    when the broker registers, since they may be raised in between. A UserError if not."""
+    return partial(check_cluster, unstable=config[UNSTABLE_KEY])
+
+
 def _checked(store: S, config: BrokerConfig) -> S:
-    """A store whose formats and feature levels this kbroker knows."""
     try:
-        check_cluster(store, unstable=config[UNSTABLE_KEY])
+        check_of(config)(store)
     except BaseException:
         store.close()
         raise

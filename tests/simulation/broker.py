@@ -51,6 +51,7 @@ from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.in_sync import InSyncSets
 from kbroker.replica.manager import ReplicaManager
 from kbroker.server.dynamic_config import DynamicConfig
+from kbroker.server.formats import check_cluster
 from kbroker.types import ApiKey, TopicPartition
 from tests.simulation import handlers
 from tests.simulation.group_parts import CallsLater, SteppedLoader, shift_to
@@ -207,6 +208,7 @@ class Running:
             cluster_id=self.cluster.cluster_id,
             new_epochs_at_start=not self.logs.clean,
             renew=self._next_session,
+            check=partial(check_cluster, unstable=self.cluster.has_shares),
             loop=make_loop,
         )
         rules = Rules(

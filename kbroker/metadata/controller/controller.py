@@ -127,7 +127,7 @@ class Controller(Asking):
         self._store, self._node_id, self._clock = session.store, ours.node_id, clock
         session_ms = None if transport is None else rules.config["zookeeper.session.timeout.ms"]
         self._registration = Registration(
-            ours, session.locks, clock, session_ms, listeners.start_is_known
+            ours, session.locks, clock, session_ms, listeners.start_is_known, session.check
         )
         self.start_given_up = False  # set by a signal handler, which takes no lock
         self._cluster_id, self._secrets = session.cluster_id, session.secrets

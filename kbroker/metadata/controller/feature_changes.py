@@ -4,7 +4,7 @@ Place in the flow: the controller's thread. All updates of a request are made, o
 be one that every registered broker supports, and this kbroker; it is lowered only where the request
 says so, and not where records that were written under it forbid it (`_forbids`). What is decided is
 written to `/kbroker/features` in the next epoch, then published with the image, by which it reaches
-the other brokers.
+the other brokers. Where a broker that registers meanwhile does not support it, it is taken back.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller.nodes import load_brokers
 from kbroker.metadata.features import FEATURE_OF, TRANSACTION_VERSION
 from kbroker.metadata.image import TRANSACTIONS_TOPIC, BrokerImage, ClusterImage
 
@@ -53,14 +54,28 @@ def update_features(
     """Raises KafkaError for the first update that cannot be made; nothing is changed then."""
     image = propagation.image
     wanted = {each.name: each for each in updates}
-    plan = plan_features(image, wanted.values())
+    plan = plan_features(_as_registered(image, nodes), wanted.values())
     if not plan or validate_only:
         return
     features = image.features.changed(plan)
     nodes.write_features(features)
+    try:
+        # After the write: a broker that registers reads the levels after its registration, so of
+        # two that come at once one at least sees the other.
+        plan_features(_as_registered(image, nodes), wanted.values())
+    except KafkaError:
+        features = features.changed({name: image.features.level(name) for name in plan})
+        nodes.write_features(features)
+        propagation.publish(image.with_features(features))
+        raise
     for name, level in plan.items():
         log.info("%s is at level %d, and was at %d", name, level, image.features.level(name))
     propagation.publish(image.with_features(features))
+
+
+def _as_registered(image: ClusterImage, nodes: MetadataNodes) -> ClusterImage:
+    """With the brokers that are registered now, whether their events have come or not."""
+    return image.with_brokers(load_brokers(nodes.store))
 
 
 def plan_features(image: ClusterImage, updates: Iterable[FeatureUpdate]) -> dict[str, int]:

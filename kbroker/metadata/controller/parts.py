@@ -19,7 +19,7 @@ from kbroker.metadata.controller.events import Event
 from kbroker.metadata.controller.image_updates import Transport
 from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
 from kbroker.metadata.controller.propagation import Apply, Show, ignore_image
-from kbroker.metadata.controller.registration import Locks
+from kbroker.metadata.controller.registration import Check, Locks, serves_all
 from kbroker.metadata.controller.topic_changes import Settings
 from kbroker.metadata.image import BrokerImage, new_uuid
 from kbroker.metadata.store.base import MetadataStore
@@ -41,6 +41,7 @@ class Session:
 
     `locks`: see registration.py. `cluster_id`: a new cluster's, and an old one must have it.
     `secrets` gives what is registered among `broker.settings` and depends on the cluster's id.
+    `check` raises a UserError if this broker cannot serve what the cluster writes.
     `new_epochs_at_start` starts a new leader epoch everywhere: for a start after an unclean end,
     when logs may have lost records that consumers have read. `renew` begins a session in place of
     one that is over; None: a session lasts as long as the broker. `loop` is another than one with
@@ -53,6 +54,7 @@ class Session:
     locks: Locks = tuple
     cluster_id: str | None = None
     secrets: Callable[[str], Mapping[str, str]] = no_secrets
+    check: Check = serves_all
     new_epochs_at_start: bool = False
     renew: Callable[[], MetadataStore] | None = None
     loop: MakeLoop[Event] = EventLoop

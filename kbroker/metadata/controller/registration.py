@@ -13,7 +13,8 @@ A registration says as well whether this start is **lossy**: its logs may lack r
 broker acknowledged before. The controller that takes account of it notes the broker epoch
 (`MetadataNodes.note_losses`), since the next one would take the broker for one that has just
 started. And it says how the broker speaks to others (`peer_versions.py`), which a broker looks at
-that comes later.
+that comes later. A broker that does not know what its cluster writes withdraws its registration:
+after it the formats and the levels of features are checked again (`Session.check`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import replace
 from typing import Final
 
 from kbroker.clock import Clock
-from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
+from kbroker.errors import ConfigError, DataDirectoryError, UserError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.peer_versions import check_others, with_versions
 from kbroker.metadata.controller.skeleton import ensure_skeleton
@@ -51,6 +52,11 @@ log = logging.getLogger("kbroker.controller")
 SESSION_END_MS: Final = 2_000
 
 Locks = Callable[[], Collection[str]]
+Check = Callable[[MetadataStore], None]
+
+
+def serves_all(store: MetadataStore) -> None:
+    """Whatever the cluster writes."""
 
 
 class Registration:
@@ -68,6 +74,7 @@ class Registration:
         clock: Clock,
         session_timeout_ms: int | None,
         known: Callable[[], None],
+        check: Check = serves_all,
     ) -> None:
         """`session_timeout_ms` is None where no other broker has a session. `known` is called once
         a controller has taken account of a lossy start; OSError if that cannot be written down.
@@ -79,6 +86,7 @@ class Registration:
         self._clock = clock
         self._session_timeout_ms = session_timeout_ms
         self._known = known
+        self._check = check
         self._is_noted = not broker.lossy
         self._comes_again = False
 
@@ -89,7 +97,8 @@ class Registration:
         )
 
     def make(self, store: MetadataStore) -> None:
-        self.epoch = register(store, self.broker, self._locks(), self._clock.wall_ms())
+        now_ms = self._clock.wall_ms()
+        self.epoch = register(store, self.broker, self._locks(), now_ms, self._check)
 
     def is_there(self, store: MetadataStore) -> bool:
         """Whether the one in the store is this."""
@@ -171,20 +180,34 @@ def cluster_of(store: MetadataStore, cluster_id: str | None) -> str:
     return known
 
 
-def register(store: MetadataStore, broker: BrokerImage, locks: Collection[str], now_ms: int) -> int:
+def register(
+    store: MetadataStore,
+    broker: BrokerImage,
+    locks: Collection[str],
+    now_ms: int,
+    check: Check = serves_all,
+) -> int:
     """The broker epoch of this incarnation: larger than that of every one before it.
 
     `locks` are the names of those that this process holds. DataDirectoryError where another broker
-    has the id, MetadataStoreError where another has no version in common with it.
+    has the id, MetadataStoreError where another has no version in common with it, or what `check`
+    raises.
     """
+    _check_cluster(store, broker, check)  # no other broker sees one that cannot join
     epoch = _be_there(store, broker, locks, now_ms)
     try:
-        # After the registration: of two that come at once one at least sees the other.
-        check_others(store, broker.node_id)
-    except MetadataStoreError:
+        # After the registration: of two that come at once one at least sees the other. So it is
+        # with a level of a feature, which the controller raises if the registered brokers have it.
+        _check_cluster(store, broker, check)
+    except UserError:
         store.delete(records.broker_path(broker.node_id))
         raise
     return epoch
+
+
+def _check_cluster(store: MetadataStore, broker: BrokerImage, check: Check) -> None:
+    check_others(store, broker.node_id)
+    check(store)
 
 
 def _be_there(

@@ -13,9 +13,13 @@ from kbroker.errors import DataDirectoryError
 from kbroker.metadata import directory_format
 from kbroker.metadata.controller import own_nodes
 from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.controller.records import BROKER_IDS
+from kbroker.metadata.controller.registration import register
+from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.features import TRANSACTION_VERSION, FinalizedFeatures
 from kbroker.metadata.formats import IN_NODE, Format
-from kbroker.metadata.image import TRANSACTIONS_TOPIC, ClusterImage, new_uuid
+from kbroker.metadata.image import TRANSACTIONS_TOPIC, BrokerImage, ClusterImage, new_uuid
+from kbroker.metadata.store.base import MetadataStore
 from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore, Exported
 from kbroker.server.formats import Formats, check_cluster
 
@@ -133,6 +137,19 @@ def test_a_level_that_is_not_known_is_refused(store: EmbeddedStore, name: str) -
     store.multi(own_nodes.writing(store, FinalizedFeatures().changed({name: 3})))
     with pytest.raises(DataDirectoryError, match=f"has {name} at level 3"):
         check_cluster(store)
+
+
+def test_a_level_that_is_raised_before_the_registration_is_refused(store: EmbeddedStore) -> None:
+    """With the line of the check when the store is opened."""
+    ensure_skeleton(store, "cluster")
+
+    def check(store: MetadataStore) -> None:
+        check_cluster(store)
+        store.multi(own_nodes.writing(store, FinalizedFeatures().changed({TRANSACTION_VERSION: 3})))
+
+    with pytest.raises(DataDirectoryError, match=f"has {TRANSACTION_VERSION} at level 3"):
+        register(store, BrokerImage(2, "h", 9092), set(), 1, check)
+    assert not store.children(BROKER_IDS)
 
 
 def test_an_embedded_store_keeps_its_number(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kbroker.metadata.controller.registration import (
     register,
 )
 from kbroker.metadata.image import BrokerImage, ClusterImage
+from kbroker.metadata.store.base import MetadataStore
 from kbroker.metadata.store.embedded import EmbeddedStore
 
 OURS = BrokerImage(3, "h", 9092)
@@ -81,6 +82,25 @@ def test_its_office_goes_with_it_and_no_others(
     register(store, OURS, {"a"}, 2)
     assert store.exists(records.CONTROLLER) is not by_the_dead
     other.close()
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_broker_that_does_not_know_a_level_is_not_there(
+    dead: EmbeddedStore, store: EmbeddedStore, fails_at: int
+) -> None:
+    """Before the registration, and after it: a level may be raised in between."""
+    dead.close()
+    was_there: list[bool] = []
+
+    def check(store: MetadataStore) -> None:
+        was_there.append(store.exists(PATH))
+        if len(was_there) == fails_at:
+            raise DataDirectoryError("a level is too high", "start a later kbroker")
+
+    with pytest.raises(DataDirectoryError, match="a level is too high"):
+        register(store, OURS, set(), 2, check)
+    assert was_there == [False, True][:fails_at]
+    assert not store.exists(PATH)
 
 
 def test_a_session_that_ends_meanwhile_is_no_trouble(
