@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Final
@@ -46,6 +47,7 @@ _ACLS_TAG: Final = 2  # of the difference; the same
 _QUOTAS_TAG: Final = 3  # of the difference; the same
 _TOKENS_TAG: Final = 4  # of the difference; the same
 _MIN_IN_SYNC_TAG: Final = 0  # of a partition; a broker that does not know it goes by its own
+_LAST_LEADER_TAG: Final = 1  # of a partition; an earlier kbroker ignores it
 
 
 def encode_delta(delta: ClusterDelta) -> bytes:
@@ -287,11 +289,18 @@ def _write_partitions(writer: Writer, partitions: Sequence[PartitionImage]) -> N
 
 
 def _tags_of(partition: PartitionImage) -> dict[int, bytes]:
-    if not partition.min_in_sync:
-        return {}
+    tags: dict[int, bytes] = {}
+    if partition.min_in_sync:
+        tags[_MIN_IN_SYNC_TAG] = _int32(partition.min_in_sync)
+    if partition.last_leader != NO_LEADER:
+        tags[_LAST_LEADER_TAG] = _int32(partition.last_leader)
+    return tags
+
+
+def _int32(number: int) -> bytes:
     writer = Writer(flexible=True)
-    writer.int32(partition.min_in_sync)
-    return {_MIN_IN_SYNC_TAG: writer.getvalue()}
+    writer.int32(number)
+    return writer.getvalue()
 
 
 def _read_partitions(reader: Reader, topic: str) -> Iterable[PartitionImage]:
@@ -301,17 +310,22 @@ def _read_partitions(reader: Reader, topic: str) -> Iterable[PartitionImage]:
         leader_epoch = _within(reader.int32(), 0)
         partition_epoch = _within(reader.int32(), 0)
         replicas, isr, eligible, adding, removing = (_read_nodes(reader) for _ in range(5))
-        min_in_sync = _read_min_in_sync(reader)
-        if not {*isr, *eligible, *adding, *removing, leader} <= {*replicas, NO_LEADER}:
+        min_in_sync, last = _read_partition_tags(reader)
+        if not {*isr, *eligible, *adding, *removing, leader, last} <= {*replicas, NO_LEADER}:
             raise ProtocolError(f"{topic}-{index}: leader or in-sync replica is no replica")
         state = isr, leader, leader_epoch, partition_epoch, eligible
-        yield PartitionImage(topic, index, replicas, *state, adding, removing, min_in_sync)
+        yield PartitionImage(topic, index, replicas, *state, adding, removing, min_in_sync, last)
 
 
-def _read_min_in_sync(reader: Reader) -> int:
-    tagged: list[int] = []
-    reader.tags({_MIN_IN_SYNC_TAG: lambda tag: tagged.append(_within(tag.int32(), 0))})
-    return tagged[0] if tagged else 0
+def _read_partition_tags(reader: Reader) -> tuple[int, int]:
+    """min.insync.replicas and the last leader, where they are said."""
+    found = {_MIN_IN_SYNC_TAG: 0, _LAST_LEADER_TAG: NO_LEADER}
+    reader.tags({tag: partial(_note_int32, found, tag) for tag in found})
+    return found[_MIN_IN_SYNC_TAG], found[_LAST_LEADER_TAG]
+
+
+def _note_int32(found: dict[int, int], tag: int, reader: Reader) -> None:
+    found[tag] = _within(reader.int32(), 0)
 
 
 def _write_nodes(writer: Writer, nodes: Sequence[int]) -> None:

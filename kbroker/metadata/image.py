@@ -117,6 +117,7 @@ class PartitionImage:
     lose, `removing`; `adding` are those it is to have and had not (reassignments.py).
     `min_in_sync` is the min.insync.replicas that the controller decided with, of this partition: a
     leader goes by no smaller number. 0: the controller that wrote this did not say it.
+    `last_leader` is the leader before there was none; NO_LEADER while there is one.
     """
 
     topic: str
@@ -130,6 +131,7 @@ class PartitionImage:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     min_in_sync: int = 0
+    last_leader: int = NO_LEADER
 
     @property
     def places(self) -> tuple[tuple[int, ...], ...]:

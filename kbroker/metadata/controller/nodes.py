@@ -533,6 +533,8 @@ def _as_stored(initial: PartitionImage, node: Node) -> PartitionImage:
     state = records.decode_partition(path, node.data)
     if not {*state.isr, *state.eligible, state.leader} <= {*initial.replicas, NO_LEADER}:
         raise records.damaged(path, "leader, in-sync or eligible replica is no replica")
+    if state.last_leader not in initial.replicas:
+        state = state._replace(last_leader=NO_LEADER)
     return replace(initial, **state._asdict(), partition_epoch=node.version)
 
 

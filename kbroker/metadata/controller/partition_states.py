@@ -24,8 +24,10 @@ a new leader epoch. No dead broker joins an in-sync set (KIP-841), nor one that 
 since the leader saw it fetch (KIP-903).
 
 A broker whose start is lossy may lack records that it acknowledged. It leaves both sets before it
-may lead, and comes back by fetching. Where no other replica is in either, it is the last known
-leader and leads: what it has is all that is known to be left.
+may lead, and comes back by fetching. Where that leaves no replica in either, the last leader is put
+in sync, and leads as soon as it is there: what it has is all that is known to be left. So a
+partition that has no leader keeps which one it had last (`last_leader`). A state that an earlier
+kbroker or Apache Kafka wrote has none; there the last replica in sync stays.
 """
 
 from __future__ import annotations
@@ -90,17 +92,22 @@ def after_brokers_changed(
     """The partitions that change now that just these brokers live, in their new state.
 
     `closed` are replicas whose log a living broker cannot open. `lossy` are brokers that have just
-    made a lossy start. `new_epochs` begins a leader epoch for every led partition: for a start
-    after which logs may end elsewhere than consumers have seen; as for a lossy leader.
+    made a lossy start, or, where they do not live, are not to be elected again. `new_epochs` begins
+    a leader epoch for every led partition: for a start after which logs may end elsewhere than
+    consumers have seen; as for a lossy leader.
     """
     living, leaving = frozenset(alive), frozenset(lossy)
+    forgotten = leaving - living
     changed: list[PartitionImage] = []
     for topic in image.topics.values():
         rules = rules_of(topic)
         for partition in topic.partitions:
             name = _name(partition)
             lost = {node for node in partition.replicas if (name, node) in closed}
-            state = _among(_without_lossy(partition, leaving), living - lost, rules)
+            known = partition
+            if partition.last_leader in forgotten:
+                known = replace(partition, last_leader=NO_LEADER)
+            state = _among(_without_lossy(known, leaving), living - lost, rules)
             begins = new_epochs or partition.leader in leaving
             if begins and state.leader != NO_LEADER and state.leader == partition.leader:
                 state = replace(state, leader_epoch=state.leader_epoch + 1)
@@ -156,7 +163,7 @@ def preferred_election(
     if first not in alive or first not in partition.isr:
         code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return KafkaError(code, f"replica {first}, which is preferred, cannot lead")
-    return replace(partition, leader=first, leader_epoch=partition.leader_epoch + 1)
+    return led_by(partition, first)
 
 
 def election(
@@ -299,7 +306,8 @@ def _check_members(
 
 
 def _without_lossy(partition: PartitionImage, lossy: frozenset[int]) -> PartitionImage:
-    """This partition with them in neither set; if that leaves none, with the last leader alone.
+    """This partition with them in neither set; if that leaves none, with the last leader alone,
+    which may have left before.
 
     Of eligible replicas that are left, one takes the place in sync: it has what is committed.
     """
@@ -308,14 +316,18 @@ def _without_lossy(partition: PartitionImage, lossy: frozenset[int]) -> Partitio
     isr = tuple(node for node in partition.isr if node not in lossy)
     eligible = tuple(node for node in partition.eligible if node not in lossy)
     if not isr and not eligible:
-        return replace(partition, isr=(_last_leader(partition),), eligible=())
+        last = partition.last_leader
+        last = last if last in partition.replicas else _stays(partition)
+        return replace(partition, isr=(last,), eligible=())
     if not isr:
         isr, eligible = eligible[:1], eligible[1:]
     return replace(partition, isr=isr, eligible=eligible)
 
 
-def _last_leader(partition: PartitionImage) -> int:
-    return partition.leader if partition.leader in partition.isr else partition.isr[0]
+def _stays(partition: PartitionImage) -> int:
+    """Which replica stays in sync where all leave: the last leader, if it is one of them."""
+    leaders = partition.leader, partition.last_leader
+    return next((node for node in leaders if node in partition.isr), partition.isr[0])
 
 
 def _among(
@@ -341,7 +353,7 @@ def with_in_sync(
     """Another in-sync set, and who is eligible beside it; of none the last leader stays."""
     enough = rules.enough(partition, len(isr))
     if not isr:
-        isr = (_last_leader(partition),)
+        isr = (_stays(partition),)
     may = {*partition.isr, *partition.eligible} - {*isr}
     eligible = () if enough else tuple(node for node in partition.replicas if node in may)
     return replace(partition, isr=isr, eligible=eligible)
@@ -358,17 +370,23 @@ def led_among(
                 return _elected(partition, node, group, rules)
     for node in partition.replicas if rules.unclean else ():
         if node in candidates:
-            epoch = partition.leader_epoch + 1
-            return replace(partition, leader=node, leader_epoch=epoch, isr=(node,), eligible=())
-    if partition.leader == NO_LEADER:
-        return partition
-    return replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1)
+            return replace(led_by(partition, node), isr=(node,), eligible=())
+    return partition if partition.leader == NO_LEADER else led_by(partition, NO_LEADER)
+
+
+def led_by(partition: PartitionImage, node: int) -> PartitionImage:
+    """This partition with this leader, or none, in the next leader epoch."""
+    last = NO_LEADER
+    if node == NO_LEADER and partition.leader in partition.replicas:
+        last = partition.leader
+    epoch = partition.leader_epoch + 1
+    return replace(partition, leader=node, leader_epoch=epoch, last_leader=last)
 
 
 def _elected(
     partition: PartitionImage, node: int, group: tuple[int, ...], rules: ElectionRules
 ) -> PartitionImage:
-    state = replace(partition, leader=node, leader_epoch=partition.leader_epoch + 1)
+    state = led_by(partition, node)
     if group is partition.isr:
         return state
     return with_in_sync(state, (node,), rules)

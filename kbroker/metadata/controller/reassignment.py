@@ -131,6 +131,7 @@ def _without(
         partition,
         replicas=tuple(node for node in partition.replicas if node not in leaving),
         eligible=tuple(node for node in partition.eligible if node not in leaving),
+        last_leader=NO_LEADER if partition.last_leader in leaving else partition.last_leader,
         adding=(),
         removing=(),
     )

@@ -44,6 +44,7 @@ from kbroker.metadata.features import Supported
 from kbroker.metadata.image import (
     NO_BROKER_EPOCH,
     NO_ENVELOPE,
+    NO_LEADER,
     BrokerEndpoint,
     BrokerImage,
     ConfigKind,
@@ -131,6 +132,7 @@ class PartitionRecord(NamedTuple):
     isr: tuple[int, ...]
     eligible: tuple[int, ...]
     min_in_sync: int = 0  # it does not say, as those of an earlier kbroker
+    last_leader: int = NO_LEADER  # the same
 
 
 class TombstoneRecord(NamedTuple):
@@ -383,6 +385,7 @@ def encode_partition(partition: PartitionImage, controller_epoch: int) -> bytes:
         isr=partition.isr,
         **({"eligible": partition.eligible} if partition.eligible else {}),
         **({"min_in_sync": partition.min_in_sync} if partition.min_in_sync else {}),
+        **({"last_leader": partition.last_leader} if partition.last_leader != NO_LEADER else {}),
     )
 
 
@@ -406,6 +409,7 @@ def _partition_of(fields: Fields) -> PartitionRecord:
         fields.node_ids(fields.get("isr", list)),
         fields.node_ids(fields.get("eligible", list)) if fields.has("eligible") else (),
         fields.integer("min_in_sync", 0, INT32_MAX) if fields.has("min_in_sync") else 0,
+        fields.integer("last_leader", 0, INT32_MAX) if fields.has("last_leader") else NO_LEADER,
     )
 
 

@@ -67,6 +67,7 @@ def topics(draw: st.DrawFn, name: str) -> TopicImage:
                 isr=draw(st.just(each.replicas) | st.just(each.replicas[:1])),
                 eligible=draw(st.just(()) | st.just(each.replicas[1:])),
                 min_in_sync=draw(st.integers(0, 3)),
+                last_leader=draw(st.sampled_from([*each.replicas, NO_LEADER])),
             )
             for each in topic.partitions
         ),

@@ -83,6 +83,72 @@ def test_brokers_come_and_go(
     assert all(each.partition_epoch == 9 for each in changed)
 
 
+A, B, C = NODES
+RULES = {1: ElectionRules(1), 2: ElectionRules(2)}
+
+
+def after_power_cut(
+    order: Collection[int], minimum: int, leader: int = A, lossy: Collection[int] = NODES
+) -> list[tuple[object, ...]]:
+    """Leader, in-sync and eligible replicas after each start, where the power of all machines was
+    cut that had all records."""
+    cluster, alive = image((), leader=leader, isr=NODES, min_in_sync=minimum), list[int]()
+    seen: list[tuple[object, ...]] = []
+    for node in order:
+        stayed, alive = alive, [*alive, node]
+        for now, losing in ((stayed, ()), (alive, {node}.intersection(lossy))):
+            cluster = cluster.with_partitions(
+                after_brokers_changed(cluster, now, lambda _: RULES[minimum], lossy=losing)
+            )
+        seen.append(state_of(only(cluster))[:3])
+    return seen
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+@pytest.mark.parametrize("order", [(A, B, C), (B, A, C), (C, B, A), (B, C, A)])
+def test_after_a_power_cut_of_all_machines_the_last_leader_leads(
+    order: tuple[int, ...], minimum: int
+) -> None:
+    """Whichever starts last."""
+    *before, last = after_power_cut(order, minimum)
+    assert last[:2] == (A, (A,))
+    assert all(each[0] == NO_LEADER for each in before)
+
+
+def test_a_replica_that_lost_nothing_goes_before_it() -> None:
+    *_, last = after_power_cut((A, B, C), 2, lossy=(A, B))
+    assert last[:2] == (C, (C,))
+
+
+def test_it_leads_when_it_comes_back() -> None:
+    """It is the one in sync until then."""
+    cluster = image((B, C), leader=NO_LEADER, isr=(C,), last_leader=A, min_in_sync=1)
+    (waits,) = after_brokers_changed(cluster, (B, C), lossy=(C,))
+    assert state_of(waits)[:2] == (NO_LEADER, (A,)) and waits.last_leader == A
+    cluster = cluster.with_partitions([waits])
+    (led,) = after_brokers_changed(cluster, NODES, lossy=(A,))
+    assert state_of(led)[:2] == (A, (A,)) and led.last_leader == NO_LEADER
+
+
+def test_a_broker_that_is_unregistered_is_no_last_leader() -> None:
+    cluster = image((B, C), leader=NO_LEADER, isr=(C,), last_leader=A, min_in_sync=1)
+    (forgotten,) = after_brokers_changed(cluster, (B,), lossy=(A,))
+    assert forgotten.last_leader == NO_LEADER
+    cluster = cluster.with_partitions([forgotten])
+    (led,) = after_brokers_changed(cluster, (B, C), lossy=(C,))
+    assert state_of(led)[:2] == (C, (C,))
+
+
+@pytest.mark.parametrize("unclean", [True, False])
+def test_a_partition_that_is_led_has_no_last_leader(unclean: bool) -> None:
+    (lost,) = after_brokers_changed(image(leader=A, isr=(A,)), (B,))
+    assert (lost.leader, lost.last_leader) == (NO_LEADER, A)
+    cluster = image(leader=A, isr=(A,)).with_partitions([lost])
+    alive = (B,) if unclean else NODES
+    (led,) = after_brokers_changed(cluster, alive, lambda _: ElectionRules(1, unclean))
+    assert (led.leader, led.last_leader) == (B if unclean else A, NO_LEADER)
+
+
 def test_an_unclean_election_is_for_topics_that_allow_it() -> None:
     cluster = image(leader=1, isr=(1,))
     unclean = ElectionRules(2, unclean=True)

@@ -116,6 +116,18 @@ def test_eligible_replicas_of_a_partition_read_back() -> None:
         records.decode_partition("/state", damaged)
 
 
+def test_the_last_leader_of_a_partition_without_one_reads_back() -> None:
+    state = replace(first_partition_state("t", 0, (3, 1)), leader=-1, isr=(1,), last_leader=3)
+    data = records.encode_partition(state, 9)
+    assert data == (
+        b'{"version":1,"leader":-1,"leader_epoch":0,"controller_epoch":9,"isr":[1],"last_leader":3}'
+    )
+    assert records.decode_partition("", data) == PartitionRecord(-1, 0, (1,), (), 0, 3)
+    damaged = data.replace(b":3}", b":-1}")
+    with pytest.raises(DataDirectoryError, match="last_leader"):
+        records.decode_partition("/state", damaged)
+
+
 @pytest.mark.parametrize(("path", "decode"), DECODERS)
 @given(data=st.data())
 def test_any_other_bytes_are_refused_with_the_path(path: str, decode: Any, data: Any) -> None:
