@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kbroker.metadata.image import NO_LEADER
+
 if TYPE_CHECKING:
+    from kbroker.metadata.controller.records import PartitionRecord
     from tests.simulation.contents import Record
+
+
+def put_in(before: PartitionRecord, state: PartitionRecord) -> int:
+    """The last leader, where the controller puts it in sync because no other replica is left: no
+    leader has seen what it has."""
+    return before.last_leader if state.isr == (before.last_leader,) else NO_LEADER
 
 
 class Losses:

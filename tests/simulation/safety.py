@@ -5,8 +5,7 @@
   the log of every replica that is in sync or eligible.
 - The exception: min.insync.replicas or more of its replicas had their power cut, started as lossy
   after a full disk, or had a copy of their data directory registered in their place, and none was
-  in sync again since. The last known leader leads then (ADR 35), though another replica may by luck
-  have lost nothing.
+  in sync again since. The last leader leads then (ADR 35), though another may have lost nothing.
 - A record that is acknowledged with acks=-1 is committed. Consumers get only committed records.
 - A log holds only records that were sent, and no record twice.
 - Epochs do not go back, nor does the high watermark of a leader. An epoch has one leader.
@@ -36,6 +35,7 @@ from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
 from tests.simulation.contents import VALUES, Contents, Record, is_of_the_coordinator, value_in
 from tests.simulation.loop import LOOKS
+from tests.simulation.losses import put_in
 from tests.simulation.registrations import Registrations
 from tests.simulation.views import Partition, View
 
@@ -221,8 +221,8 @@ class Safety:
             self._stored(partition, state)
             self._without_the_dead(partition, state, session)
             if before is not None:
-                joined = {*state.isr}.difference(before.isr, before.eligible)
-                self._joins_as_it_is(partition, joined, session)
+                known = *before.isr, *before.eligible, put_in(before, state)
+                self._joins_as_it_is(partition, {*state.isr}.difference(known), session)
 
     def _placed(self, operation: Set) -> None:
         """A broker that is no replica any more removes its log. A replica whose addition ends is in
@@ -266,7 +266,7 @@ class Safety:
             view = partition.views.get(node_id)
             if view is not None:
                 self._note(partition, view)
-                joins = node_id not in before.isr and node_id not in before.eligible
+                joins = node_id not in (*before.isr, *before.eligible, put_in(before, state))
                 if joins and view.synced_to is None:  # else the request came before its power cut
                     partition.losses.has_all_again(node_id)
                 why = f"is in sync or eligible: {state.isr}, {state.eligible}"

@@ -104,10 +104,9 @@ def after_brokers_changed(
         for partition in topic.partitions:
             name = _name(partition)
             lost = {node for node in partition.replicas if (name, node) in closed}
-            known = partition
-            if partition.last_leader in forgotten:
-                known = replace(partition, last_leader=NO_LEADER)
-            state = _among(_without_lossy(known, leaving), living - lost, rules)
+            state = _among(_without_lossy(partition, leaving), living - lost, rules)
+            if state.last_leader in forgotten.difference(state.isr):
+                state = replace(state, last_leader=NO_LEADER)
             begins = new_epochs or partition.leader in leaving
             if begins and state.leader != NO_LEADER and state.leader == partition.leader:
                 state = replace(state, leader_epoch=state.leader_epoch + 1)
