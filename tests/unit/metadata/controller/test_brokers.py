@@ -50,7 +50,7 @@ def test_the_dead_leave_with_the_write_that_elects(cluster: Cluster) -> None:
     assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
     node = cluster.controller.embedded.get(path)
     assert node.version == cluster.state.partition_epoch == 1
-    assert records.decode_partition(path, node.data) == (2, 1, (2,), (), 1)
+    assert records.decode_partition(path, node.data) == (2, 1, (2,), (), 1, NO_LEADER)
 
 
 def test_no_replica_is_elected_that_may_lack_records(cluster: Cluster, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from kbroker.log.looking.verify import verify
 from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE, LOCK_FILE
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.nodes import MetadataNodes
-from kbroker.metadata.image import TopicImage
+from kbroker.metadata.image import NO_LEADER, TopicImage
 from kbroker.metadata.store.base import StoreError
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.metadata.transfer.adopt import PRODUCER_IDS_LEFT_OUT
@@ -92,7 +92,7 @@ def test_a_topic_is_as_its_logs_know_it(data: Path, tmp_path: Path) -> None:
     assert records.decode_topic(path, tree(data)[path]) == (WORDS, ((0,), (0,)), {}, {})
     for index in range(2):
         state = state_of(data, TopicPartition("words", index))
-        assert state == (0, EPOCH + index + 1, (0,), (), 0)
+        assert state == (0, EPOCH + index + 1, (0,), (), 0, NO_LEADER)
     assert configs_of(data, "words") == {
         "retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "compact"
     }  # fmt: skip
