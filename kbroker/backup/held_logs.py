@@ -31,7 +31,7 @@ from kbroker.log.engine.checkpoints import (
     topic_id_in,
 )
 from kbroker.log.engine.producer_snapshots import snapshot_files
-from kbroker.log.engine.segment_files import SWAP_SUFFIX
+from kbroker.log.engine.segment_files import is_swap
 from kbroker.log.looking.dump import base_offset_of, offset_entries
 from kbroker.protocol.record_batch import (
     BATCH_HEADER,
@@ -256,7 +256,7 @@ def hold(
 def _listed(path: Path) -> list[int] | None:
     """The base offsets of the segments; None while a compaction gives files their names."""
     names = os.listdir(path)
-    if any(name.endswith(SWAP_SUFFIX) for name in names):
+    if any(map(is_swap, names)):
         return None
     return _bases(names)
 

@@ -46,6 +46,7 @@ from kbroker.log.engine.checkpoints import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
 )
+from kbroker.log.engine.segment_files import segment_name
 from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE, partition_of
 from kbroker.metadata.formats import Format, check, newest
 from kbroker.metadata.topic_names import invalid_topic_name
@@ -65,7 +66,6 @@ MANIFEST_BYTES_MAX: Final = 256 << 20
 SMALL_FILE_BYTES_MAX: Final = 64 << 20  # of each one that is no segment
 OUTCOMES_MAX: Final = 100_000  # of one partition
 _NUMBER: Final = "kbroker_backup"
-_SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
 _SNAPSHOT: Final = re.compile(r"[0-9]{20}\.snapshot")
 _XXH3: Final = re.compile(r"[0-9a-f]{16}")
 _VERSION_CHARS_MAX: Final = 50
@@ -134,11 +134,8 @@ class Manifest:
 
 
 def is_segment(name: str) -> bool:
-    return _SEGMENT.fullmatch(name) is not None and _is_offset(name)
-
-
-def _is_offset(name: str) -> bool:
-    return int(name[:20]) <= LONG_MAX
+    segment = segment_name(name)
+    return segment is not None and segment.kind == "log"
 
 
 # --- As bytes -------------------------------------------------------------------------------------
@@ -283,7 +280,9 @@ def _files(fields: Fields, is_name: Any) -> dict[str, SavedFile]:
 def _is_of_a_log(name: str) -> bool:
     if name in (LEADER_EPOCH_FILE, PARTITION_METADATA_FILE):
         return True
-    return is_segment(name) or (_SNAPSHOT.fullmatch(name) is not None and _is_offset(name))
+    return is_segment(name) or (
+        _SNAPSHOT.fullmatch(name) is not None and int(name[:20]) <= LONG_MAX
+    )
 
 
 def _partition(fields: object) -> SavedPartition:

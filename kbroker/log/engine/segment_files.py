@@ -4,24 +4,25 @@ Names are Apache Kafka's: `<base offset>.log` with its `.index` and `.timeindex`
 `.deleted` for a file that is about to be removed, `.cleaned` for one that a compaction or a split
 was still writing, `.swap` for one that was whole and had begun to take the place of others. A swap
 holds the only copy of its records once the files that it replaces are gone, so it is completed as
-in Kafka, which may have written the directory.
+in Kafka, which may have written the directory. A file with another name is someone else's, and has
+no effect. A swap whose headers contradict each other, or the files that it would replace, is for an
+operator to look at: nothing is changed then.
 
 Runs on the thread that opens the log, before any other has it.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import re
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kbroker.config.key import INT_MAX, LONG_MAX
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.engine import file_operations
-from kbroker.protocol.record_batch import LOG_OVERHEAD_BYTES
+from kbroker.protocol.record_batch import BATCH_HEADER, LOG_OVERHEAD_BYTES
 
 logger: Final = logging.getLogger("kbroker.log")
 
@@ -33,11 +34,31 @@ _OF_CHANGES: Final = (DELETED_FILE_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORAR
 _HAS_CHANGES: Final = re.compile(f"(?:{'|'.join(map(re.escape, _OF_CHANGES))})/")
 INDEX_SUFFIXES: Final = ("index", "timeindex", "txnindex")
 
-_SEGMENT_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex)")
-_OF_AN_OFFSET: Final = re.compile(r"(\d{20})\.")
+_SEGMENT_NAME: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex)")
+# Apache Kafka removes snapshots of producers by way of that name, too.
+_OF_A_CHANGE: Final = re.compile(
+    r"([0-9]{20})\.(?:log|index|timeindex|txnindex|snapshot)\.(?:deleted|cleaned|swap)"
+)
 
-# Base offset, length of the rest, then after epoch, magic, CRC and attributes the last delta.
-_BATCH_FRONT: Final = struct.Struct(">qi11xi")
+
+class SegmentName(NamedTuple):
+    """What the name of a segment's file says."""
+
+    base_offset: int
+    kind: str
+
+
+def segment_name(name: str) -> SegmentName | None:
+    """None: no segment's file is called so. Its offset has 20 digits and 63 bits."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    if match is None or int(match[1]) > LONG_MAX:
+        return None
+    return SegmentName(int(match[1]), match[2])
+
+
+def is_swap(name: str) -> bool:
+    """Whether it is of a file that has begun to take the place of others."""
+    return name.endswith(SWAP_SUFFIX) and segment_name(name.removesuffix(SWAP_SUFFIX)) is not None
 
 
 class SegmentFile(NamedTuple):
@@ -53,12 +74,12 @@ def find_segments(directory: Path, sizes: Mapping[str, int] | None = None) -> li
     names = _finish_what_was_begun(directory, _names(directory) if sizes is None else _of(sizes))
     found: list[SegmentFile] = []
     for name, size_bytes in names.items():
-        match = _SEGMENT_FILE.fullmatch(name)
-        if match is None:
+        segment = segment_name(name)
+        if segment is None:
             continue
-        if match[2] == "log":
-            found.append(SegmentFile(int(match[1]), size_bytes))
-        elif f"{match[1]}.log" not in names:
+        if segment.kind == "log":
+            found.append(SegmentFile(segment.base_offset, size_bytes))
+        elif f"{segment.base_offset:020d}.log" not in names:
             file_operations.unlink(directory / name)
     return sorted(found)
 
@@ -73,36 +94,112 @@ def _finish_what_was_begun(directory: Path, names: dict[str, int]) -> dict[str, 
     """Removes useless files and completes swaps; names and sizes of the files there are then."""
     if not _HAS_CHANGES.search("/".join((*names, ""))):  # one search: a start asks each log
         return names
-    cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
-    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    changes = [
+        name for name in names
+        if (match := _OF_A_CHANGE.fullmatch(name)) and int(match[1]) <= LONG_MAX
+    ]  # fmt: skip
+    cleaned = [name for name in changes if name.endswith(CLEANED_SUFFIX)]
+    swaps = [name for name in changes if is_swap(name)]
     # A split that was still being written: its finished parts are not whole without the others.
-    whole_below = min((_offset_of(name) for name in cleaned), default=None)
-    begun = [n for n in swaps if whole_below is not None and _offset_of(n) >= whole_below]
-    useless = [n for n in names if n.endswith((DELETED_FILE_SUFFIX, TEMPORARY_SUFFIX))]
+    whole_below = min(map(_offset_of, cleaned), default=LONG_MAX + 1)
+    begun = [name for name in swaps if _offset_of(name) >= whole_below]
+    swaps = [name for name in swaps if _offset_of(name) < whole_below]
+    replaced = _replaced_by(directory, names, swaps)  # before anything is changed
+    useless = [name for name in changes if name.endswith(DELETED_FILE_SUFFIX)]
+    useless += [name for name in names if name.endswith(TEMPORARY_SUFFIX)]
     for name in [*useless, *begun, *cleaned]:
         file_operations.unlink(directory / name)
         del names[name]
-    swaps = [name for name in swaps if name in names]
     if not swaps:
         return names
-    _complete_swaps(directory, names, swaps)
-    return _names(directory)
-
-
-def _complete_swaps(directory: Path, names: dict[str, int], swaps: list[str]) -> None:
-    """Files in the range of the swapped ones were replaced by them; then they get their names."""
-    logs = [name for name in swaps if name.endswith(f".log{SWAP_SUFFIX}")]
-    if logs:
-        first = min(_offset_of(name) for name in logs)
-        end = max(_next_offset(directory / name, names[name]) for name in logs)
-        for name in names:
-            if _SEGMENT_FILE.fullmatch(name) and first <= _offset_of(name) < end:
-                logger.info("%s was replaced by a swap; removed", directory / name)
-                file_operations.unlink(directory / name)
+    for name in replaced:
+        logger.info("%s was replaced by a swap; removed", directory / name)
+        file_operations.unlink(directory / name)
     for name in swaps:
         logger.info("%s: completed, as it was whole", directory / name)
         file_operations.rename(directory / name, directory / name.removesuffix(SWAP_SUFFIX))
     file_operations.sync_directory(directory)
+    return _names(directory)
+
+
+# --- Swaps ----------------------------------------------------------------------------------------
+
+
+class _Batch(NamedTuple):
+    """What a cleaning leaves as it is of a batch, and what it only makes less."""
+
+    position: int
+    same: tuple[int, ...]
+    base_offset: int
+    next_offset: int
+    records: int
+    max_timestamp_ms: int
+    attributes: int
+    crc: int
+
+    def may_be_left_of(self, original: _Batch) -> bool:
+        if self.same != original.same or self.records > original.records:
+            return False
+        if self.records == original.records > 0:  # a cleaning may only have given it a horizon
+            if self.attributes == original.attributes:
+                return self.crc == original.crc
+            return self.max_timestamp_ms == original.max_timestamp_ms
+        return True
+
+
+def _replaced_by(directory: Path, names: Mapping[str, int], swaps: Iterable[str]) -> list[str]:
+    """The files of the segments that begin within one of the swaps."""
+    there = [(name, segment.base_offset) for name in names if (segment := segment_name(name))]
+    bases = sorted(base for name, base in there if name.endswith(".log"))
+    replaced: set[int] = set()
+    for name in swaps:
+        if name.endswith(f".log{SWAP_SUFFIX}"):
+            replaced.update(_replaced_by_one(directory, name, names, bases))
+    return [name for name, base in there if base in replaced]
+
+
+def _replaced_by_one(
+    directory: Path, name: str, names: Mapping[str, int], bases: list[int]
+) -> list[int]:
+    """No CRC covers a batch's base offset: other batches are asked whether it may be so."""
+    path, first = directory / name, _offset_of(name)
+    end, before, last = first, first, None
+    for last in _batches(path, names[name]):
+        if last.base_offset < end or last.next_offset - 1 - first > INT_MAX:
+            raise _refused(path, f"a batch at {last.position} has offset {last.base_offset}")
+        before, end = end, last.next_offset
+    replaced = [base for base in bases if first <= base < end]
+    if last is not None and replaced and replaced[-1] >= max(before, first + 1):
+        # Only the last batch says so.
+        original = f"{replaced[-1]:020d}.log"
+        found = _batches(directory / original, names[original])
+        if not any(last.may_be_left_of(batch) for batch in found):
+            raise _refused(path, f"{original} has no batch like its last one, at {last.position}")
+    return replaced
+
+
+def _batches(path: Path, size_bytes: int) -> Iterator[_Batch]:
+    """By their headers alone."""
+    position = 0
+    while position + BATCH_HEADER.size <= size_bytes:
+        front = file_operations.read_part(path, position, BATCH_HEADER.size)
+        (base_offset, length, leader_epoch, _, crc, attributes, last_delta, _, max_timestamp_ms,
+         *producer, records) = BATCH_HEADER.unpack(front)  # fmt: skip
+        if length <= 0 or last_delta < 0:
+            raise _refused(path, f"no batch at {position}")
+        yield _Batch(
+            position, (base_offset, leader_epoch, last_delta, *producer),
+            base_offset, base_offset + last_delta + 1, records, max_timestamp_ms, attributes, crc,
+        )  # fmt: skip
+        position += LOG_OVERHEAD_BYTES + length
+
+
+def _refused(path: Path, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        f"{path} cannot take the place of other segments: {reason}; nothing was changed; move that"
+        " file away",
+    )
 
 
 def _names(directory: Path) -> dict[str, int]:
@@ -110,29 +207,15 @@ def _names(directory: Path) -> dict[str, int]:
         entry.name: entry.stat(follow_symlinks=False).st_size
         for entry in file_operations.list_directory(directory)
         # A directory with the name of a segment is an error when the log is opened.
-        if entry.is_file(follow_symlinks=False) or _SEGMENT_FILE.fullmatch(entry.name)
+        if entry.is_file(follow_symlinks=False) or segment_name(entry.name)
     }
 
 
 def _of(sizes: Mapping[str, int]) -> dict[str, int]:
     """The same from the result of `file_operations.look_at_log`."""
-    return {n: size for n, size in sizes.items() if size >= 0 or _SEGMENT_FILE.fullmatch(n)}
+    return {n: size for n, size in sizes.items() if size >= 0 or segment_name(n)}
 
 
 def _offset_of(name: str) -> int:
-    match = _OF_AN_OFFSET.match(name)
-    return int(match[1]) if match else -1
-
-
-def _next_offset(path: Path, size_bytes: int) -> int:
-    """The offset after the last batch of a file, by its headers alone."""
-    following = _offset_of(path.name)
-    position = 0
-    while position + _BATCH_FRONT.size <= size_bytes:
-        front = file_operations.read_part(path, position, _BATCH_FRONT.size)
-        base_offset, length, last_delta = _BATCH_FRONT.unpack(front)
-        if length <= 0 or last_delta < 0:
-            raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: no batch at {position}", str(path))
-        following = base_offset + last_delta + 1
-        position += LOG_OVERHEAD_BYTES + length
-    return following
+    """Of a name that begins with one."""
+    return int(name[:20])

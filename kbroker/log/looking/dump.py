@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from kbroker.compression import Codec, CompressionError
 from kbroker.errors import ErrorCode
+from kbroker.log.engine.segment_files import segment_name
 from kbroker.log.engine.validator import unpack_and_walk
 from kbroker.log.looking._tools import RecordsWalk, crc32c, walk_records
 from kbroker.protocol._unpacking import CodecMissing
@@ -109,8 +110,10 @@ class AbortedTransaction(NamedTuple):
 def base_offset_of(path: Path) -> int:
     """By the file's name; ValueError if that is none of a segment's."""
     name = path.name.partition(".")[0]
-    if not (len(name) == 20 and name.isascii() and name.isdecimal()):
-        raise ValueError(f"{path}: no segment has such a name; one is 20 digits and a suffix")
+    if segment_name(f"{name}.log") is None:
+        raise ValueError(
+            f"{path}: no segment has such a name; one is 20 digits, below 2^63, and a suffix"
+        )
     return int(name)
 
 

@@ -473,41 +473,6 @@ def test_an_epoch_file_of_other_bytes_is_made_anew(open_log: OpenLog) -> None:
     assert log.epochs.entries == [(3, 0)]
 
 
-# --- Swaps of Apache Kafka's compaction -----------------------------------------------------------
-
-
-def segments_for_swap(open_log: OpenLog) -> tuple[Path, list[Path]]:
-    log = open_log(segment_bytes=300)
-    for number in range(20):
-        log.append(build_batch([b"%d" % number]))
-    log.close()
-    files = sorted(log.path.glob("*.log"))
-    assert len(files) == 5
-    return log.path, files
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_swap_whose_originals_are_gone_is_completed(open_log: OpenLog, clean: bool) -> None:
-    path, files = segments_for_swap(open_log)
-    for suffix in (".log", ".index", ".timeindex"):
-        source = files[2].with_suffix(suffix)
-        source.rename(source.with_name(source.name + ".swap"))
-    assert stored(open_log(clean=clean)) == list(range(20))
-    assert not list(path.glob("*.swap"))
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_swap_takes_the_place_of_all_that_it_holds(open_log: OpenLog, clean: bool) -> None:
-    path, files = segments_for_swap(open_log)
-    swap = files[2].with_name(files[2].name + ".swap")
-    swap.write_bytes(files[2].read_bytes() + files[3].read_bytes())
-    for suffix in (".index", ".timeindex"):
-        files[2].with_name(files[2].stem + suffix + ".swap").touch()
-    assert stored(open_log(clean=clean)) == list(range(20))
-    assert sorted(path.glob("*.log")) == [*files[:3], *files[4:]]
-    assert not list(path.glob("*.swap"))
-
-
 @pytest.mark.slow
 def test_a_batch_beyond_two_gigabytes_ends_the_log(open_log: OpenLog) -> None:
     """An index has no place for it. No broker writes so long a segment: a disk may hold one."""
