@@ -113,7 +113,7 @@ class PartitionLog(_log.LocalLog):
         self.cleaned_to = 0
         self._points_fell: Final = points_fell
         self._changing = threading.Lock()
-        self._snapshot_offset = -1
+        self._snapshot_offset = -1  # of the newest one on the disk
         self._trimmed_to = 0
         self._lost = False  # offline by a failure half way
         # Its files are on their way into another data directory: what they hold is not replaced.
@@ -191,13 +191,13 @@ class PartitionLog(_log.LocalLog):
             # The file of epochs may lack what the batches tell that go now.
             self.epochs.settle(start)
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in file_operations.NO_SPACE:
                 raise
             bound, full = min(bound, self.epochs.unsettled_from), error
         try:
             self._write_snapshot_locked(sync=True)
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in file_operations.NO_SPACE:
                 raise
             bound, full = min(bound, self._snapshot_offset), error
         known = drop_below_start(self, bound=bound)
@@ -262,7 +262,6 @@ class PartitionLog(_log.LocalLog):
         """Its directory is there now, with all its files (`_moving.put_in_place`)."""
         self.path = path
         self.epochs.moved_to(path)
-        self._snapshot_offset = -1
 
     def note_cleaned(self, cleaning: Cleaning) -> None:
         """What a cleaning has seen to the end is clean, if it is still what is there."""
@@ -343,7 +342,6 @@ class PartitionLog(_log.LocalLog):
             # A name that comes back would be beside those that are written from now on.
             file_operations.sync_directory(self.path)
             self.epochs.truncate_from_end(end_offset)
-            self._snapshot_offset = -1
             # A log without them would take a batch that it has for a new one.
             self.restore_producers(end_offset)
 
@@ -395,6 +393,7 @@ class PartitionLog(_log.LocalLog):
         more are in the newest alone.
         """
         offset, entries = self._newest_snapshot(end_offset, sizes)
+        self._snapshot_offset = offset
         known_from = self._transactions_known_from(offset, entries)
         ended: list[EndedTransaction] = []
         if known_from < offset:

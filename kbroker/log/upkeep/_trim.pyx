@@ -81,7 +81,8 @@ def drop_below_start(
     """Lets go of the segments below the start, or only of those below `bound` as well; answers
     their base offsets, oldest first.
 
-    Their files are the caller's from here on. OSError if a new active segment cannot begin.
+    Their files are the caller's from here on. Where no new active segment can begin the present one
+    stays, and it is an OSError if no other goes.
     """
     cdef Log* storage = log.storage
     cdef Segment** dropped = NULL
@@ -95,6 +96,8 @@ def drop_below_start(
         if dropped != NULL and count == storage.segment_count:
             status = log_roll(
                 storage, storage.log_end_offset, now_ms if now_ms >= 0 else kb_wall_ms())
+            if status != 0 and count > 1:
+                count, status = count - 1, 0
         goes = dropped != NULL and status == 0 and log_drop_first_locked(storage, count, dropped)
         unlock_log(storage)
     if count and dropped == NULL:

@@ -17,6 +17,7 @@ from kbroker.log.engine import file_operations, producer_snapshots
 from kbroker.log.engine.checkpoints import LOG_START_FILE, read_offsets
 from kbroker.log.engine.partition_log import FILE_DELETE_DELAY_MS
 from kbroker.log.opening.loader import Checkpointed
+from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager, open_led_log
 from tests.support.record_batches import Record, build_batch, parse_batches
@@ -387,6 +388,76 @@ def test_the_name_of_the_new_segment_is_on_the_disk_before_others_go(
     assert log.trim()
     synced = done.index(("sync_directory", before))
     assert synced < next(at for at, (it, _) in enumerate(done) if it == "rename")
+
+
+def reopen(log: LedLog, open_log: OpenLog) -> LedLog:
+    log.close()
+    return open_log(clean=True, leader_epoch=1, **SEGMENT)
+
+
+def cut(log: LedLog, open_log: OpenLog) -> LedLog:
+    log.truncate_to(log.log_end_offset - 1)
+    return log
+
+
+def be_moved(log: LedLog, open_log: OpenLog) -> LedLog:
+    log.log.moved_to(log.path)
+    return log
+
+
+@pytest.mark.parametrize("change", [reopen, cut, be_moved])
+@pytest.mark.parametrize("number", file_operations.NO_SPACE)
+def test_a_full_disk_keeps_no_segment_that_the_snapshot_of_before_covers(
+    open_log: OpenLog, number: int, change: Callable[[LedLog, OpenLog], LedLog]
+) -> None:
+    log = open_log(**SEGMENT)
+    for sequence in range(10):
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        log.append(build_batch([Record(b"x" * 20)], **fields))
+        if sequence in (4, 9):
+            assert log.write_snapshot()
+    log = change(log, open_log)
+    log.append(build_batch([Record(b"x" * 20)], producer_id=8, producer_epoch=0, base_sequence=0))
+    log.delete_records(-1)
+    log.epochs.settle(log.log_end_offset)
+    with FileFaults(Fault(("write",), ".snapshot", error=number)):
+        assert log.trim()
+    assert log.log_start_offset >= files(log.path, ".log")[0] >= 4
+
+
+@pytest.mark.parametrize("number", file_operations.NO_SPACE)
+def test_a_disk_too_full_for_a_new_segment_keeps_the_active_one(
+    open_log: OpenLog, number: int
+) -> None:
+    log = open_log(**SEGMENT)
+    fill(log, 7)
+    active = files(log.path, ".log")[-1]
+    log.delete_records(-1)
+    with FileFaults(Fault(("open",), f"{7:020d}.log", times=2, error=number)):
+        assert log.trim()
+        assert files(log.path, ".log") == [active]
+        with pytest.raises(OSError, match=f"Errno {number}"):
+            log.trim()
+    fill(log, 1)
+    assert first_offset(log, 7) == 7
+    assert log.delete_records(-1) == 8
+    assert log.trim()
+    assert files(log.path, ".log") == [8]
+
+
+@pytest.mark.parametrize("number", file_operations.NO_SPACE)
+def test_a_disk_too_full_for_epochs_keeps_the_segments_that_they_lack(
+    open_log: OpenLog, number: int
+) -> None:
+    log = open_log(**SEGMENT)
+    fill(log, 6)
+    log.epochs.settle(log.log_end_offset)
+    log.set_leadership(1, True, 3, 1)
+    fill(log, 6)
+    log.delete_records(-1)
+    with FileFaults(Fault(("write",), "leader-epoch", error=number)):
+        assert log.trim()
+    assert 0 < files(log.path, ".log")[0] <= 6
 
 
 def test_a_disk_too_full_for_a_snapshot_loses_the_segments_that_the_last_one_covers(
