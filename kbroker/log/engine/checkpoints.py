@@ -205,9 +205,11 @@ def _epochs_in(data: bytes) -> tuple[tuple[int, int], ...]:
     return tuple(entries)
 
 
-def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:
-    """Not synced: `LeaderEpochs.settle` is, before anything relies on it."""
-    _write_lines(path, (f"{epoch} {start}" for epoch, start in entries), sync=False)
+def write_leader_epochs(
+    path: Path, entries: Iterable[tuple[int, int]], *, sync: bool = False
+) -> None:
+    """Without `sync` a power cut may empty the file."""
+    _write_lines(path, (f"{epoch} {start}" for epoch, start in entries), sync=sync)
 
 
 # --- Which topic ----------------------------------------------------------------------------------

@@ -150,7 +150,8 @@ class LeaderEpochs:
                 self._settle_locked()
 
     def write(self, offset: int) -> None:
-        """The same but for the sync, which is the whole volume's."""
+        """The same but for the sync, which is the whole volume's. A power cut before that may leave
+        an empty file, so only of a log whose batches tell the epochs."""
         if self._unsettled_from < offset:
             with self._lock:
                 self._write_locked()
@@ -174,13 +175,16 @@ class LeaderEpochs:
             self._written = False
 
     def _settle_locked(self) -> None:
-        self._write_locked()
-        file_operations.sync_file(self.path)
+        if self._written:
+            file_operations.sync_file(self.path)
+        else:
+            self._write_locked(sync=True)
         self._unsettled_from = _ALL_SETTLED
 
-    def _write_locked(self) -> None:
+    def _write_locked(self, *, sync: bool = False) -> None:
+        """`sync`: the new file is on the disk before it replaces the old one."""
         if not self._written:
-            write_leader_epochs(self.path, self._entries)
+            write_leader_epochs(self.path, self._entries, sync=sync)
             self._written = True
 
     def _replace_locked(self, entries: list[tuple[int, int]], changed_from: int) -> None:

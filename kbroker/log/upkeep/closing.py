@@ -69,7 +69,8 @@ def _sync_together(
         try:
             log.end_times()
             log.write_snapshot()
-            log.epochs.write(log.log_end_offset)
+            # Which epochs had batches that a cleaning removed, the file alone tells.
+            (log.epochs.settle if log.cleaned_to else log.epochs.write)(log.log_end_offset)
         except OSError as error:
             logger.warning("%s: not all that belongs to it is written yet: %s", log.name, error)
 

@@ -68,6 +68,17 @@ def test_many_logs_are_one_sync(manager: LedLogManager, tmp_path: Path) -> None:
     assert all((log.path / f"{1:020d}.snapshot").exists() for log in logs)
 
 
+def test_epochs_that_no_batch_tells_any_more_are_synced_before_they_replace_others(
+    manager: LedLogManager, tmp_path: Path
+) -> None:
+    logs = written(manager, SYNC_VOLUME_LOGS_MIN)
+    logs[5].log.cleaned_to = 1
+    with FileFaults() as faults:
+        assert close_logs(tmp_path / "data", logs, 3, sync=Synced())
+    synced = [each.path for each in faults.seen if each.operation == "sync"]
+    assert [path for path in synced if path.endswith(".tmp")] == [f"{logs[5].epochs.path}.tmp"]
+
+
 def test_a_few_logs_are_synced_by_themselves(manager: LedLogManager, tmp_path: Path) -> None:
     logs = written(manager, SYNC_VOLUME_LOGS_MIN - 1)
     sync = Synced()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,20 @@ def test_epochs_that_the_volume_did_not_take_are_not_settled(epochs: LeaderEpoch
     epochs.settled_with_volume()
     assert epochs.unsettled_from == 0
     assert same_on_disk(epochs, 31)
+
+
+@pytest.mark.parametrize("change", [lambda it: it.settle(50), lambda it: it.clear()])
+def test_a_new_file_is_on_the_disk_before_it_replaces_the_old_one(
+    epochs: LeaderEpochs, change: Callable[[LeaderEpochs], None]
+) -> None:
+    epochs.settle(31)
+    epochs.assign(7, 40)
+    with FileFaults() as faults:
+        change(epochs)
+    done = [(each.operation, Path(each.path).suffix) for each in faults.seen]
+    assert done.index(("sync", ".tmp")) < done.index(("rename", ".tmp"))
+    assert done[-1] == ("sync", "")
+    assert same_on_disk(epochs, 50)
 
 
 def test_of_a_log_that_begins_anew_the_file_says_nothing_at_once(epochs: LeaderEpochs) -> None:
