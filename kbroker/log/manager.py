@@ -27,6 +27,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -181,7 +182,7 @@ class LogManager:
             self._unread |= found.unread
             opened = {name: it.log for name, it in held.items() if it.directory is directory}
             logs = {**found.logs, **opened}
-            if not all(log.online for log in logs.values()):
+            if not all(log.online or log.may_open_again for log in logs.values()):
                 directory.distrust()
             if as_found or directory.failed:
                 for log in logs.values():
@@ -242,6 +243,8 @@ class LogManager:
         go_on: Callable[[], None] = goes_on,
     ) -> PartitionLog:
         at, is_known = place.directory.checkpointed(name), place.topic_id == topic_id
+        if name in self._unread:  # since it was closed half way, in this process
+            at = replace(at, clean=False)
         return open_partition_log(
             place.path, *name, topic_id, how, at, self.flush_times, is_known=is_known,
             files=place.files, go_on=go_on, points_fell=self.checkpointing.points_fell,
@@ -509,7 +512,10 @@ class LogManager:
     def _note_lost(self, it: HeldLog) -> None:
         """Of a log that went offline, and was not closed meanwhile."""
         if not it.log.online and self.held([it.log.name]) == [it]:
-            it.directory.distrust()
+            if it.log.may_open_again:
+                self.wanting_room.note_offline(it.log.name, it.directory)
+            else:
+                it.directory.distrust()
             self.trouble.look_at(it.directory)
             self.listener.went_offline(it.log)
 

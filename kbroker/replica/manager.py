@@ -127,6 +127,12 @@ def needed_in_sync(own: int, partition: PartitionImage) -> int:
     return max(own, partition.min_in_sync)
 
 
+def _gives_way(replica: Replica, topic: TopicImage, from_store: bool) -> bool:
+    """Whether another one is to be in its place: it is of another topic, or its log is closed, and
+    may open again."""
+    return replica.topic_id != topic.topic_id or (from_store and replica.log.may_open_again)
+
+
 def _names(topic: TopicImage) -> Iterator[TopicPartition]:
     return (TopicPartition(topic.name, each.index) for each in topic.partitions)
 
@@ -360,9 +366,11 @@ class ReplicaManager:
                 self._node_id not in partition.replicas
                 or name in left
                 or (name in self._offline and not from_store)
-                or (replica is not None and replica.topic_id == topic.topic_id)
+                or (replica is not None and not _gives_way(replica, topic, from_store))
             ):
                 continue
+            if replica is not None and replica.topic_id == topic.topic_id:
+                self._lanes.close(replica.log)
             new = not from_store or name in delta.new or self._is_new_here(partition)
             self._lanes.begin(name, topic.topic_id, settings(partition), new=new)
             yield name
@@ -387,8 +395,9 @@ class ReplicaManager:
             if name in left:
                 replicas.append(None)
                 continue
-            if replica is None or replica.topic_id != topic.topic_id:
+            if replica is None or _gives_way(replica, topic, from_store):
                 how = settings(partition)
+                partitions.pop(name, None)
                 replica = self._open_replica(name, topic.topic_id, how, from_store)
                 if replica is None:
                     replicas.append(None)

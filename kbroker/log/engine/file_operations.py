@@ -10,10 +10,13 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from kbroker.log.engine._errors import SyncError
 from kbroker.log.engine._results import LogFiles
 from kbroker.log.opening import _looking
 
@@ -22,6 +25,8 @@ from kbroker.log.opening import _looking
 hook: Callable[[str, str], int | None] | None = None
 
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+# The disk is full, or the process has no more descriptors or memory: there may be some again.
+SHORT_OF: Final = frozenset({*NO_SPACE, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 # Errors of the disk, and not of the process or for want of room.
 DISK_FAILS: Final = frozenset({
     errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.ESTALE, errno.ENOENT, errno.ENOTDIR,
@@ -30,6 +35,13 @@ DISK_FAILS: Final = frozenset({
 COPY_BYTES: Final = 1 << 20
 READ_BYTES: Final = 1 << 16
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def loses_no_write(error: BaseException) -> bool:
+    """Whether something was wanting that may be there again, and what was written is written."""
+    if isinstance(error, OSError):
+        return error.errno in SHORT_OF and not isinstance(error, SyncError)
+    return isinstance(error, MemoryError)
 
 
 def _before(operation: str, path: Path) -> int | None:
@@ -44,6 +56,14 @@ def _write(file: io.FileIO, path: Path, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]
+
+
+def _sync(handle: int, path: Path) -> None:
+    try:
+        _before("sync", path)
+        os.fsync(handle)
+    except OSError as error:
+        raise SyncError(error.errno, error.strerror, str(path)) from error
 
 
 def read_file(path: Path) -> bytes:
@@ -83,8 +103,7 @@ def write_file(path: Path, data: bytes, *, sync: bool) -> None:
     with open(path, "wb", buffering=0) as file:
         _write(file, path, data)
         if sync:
-            _before("sync", path)
-            os.fsync(file.fileno())
+            _sync(file.fileno(), path)
 
 
 def append_to_file(path: Path, data: bytes) -> None:
@@ -92,8 +111,7 @@ def append_to_file(path: Path, data: bytes) -> None:
     _before("open", path)
     with open(path, "ab", buffering=0) as file:
         _write(file, path, data)
-        _before("sync", path)
-        os.fsync(file.fileno())
+        _sync(file.fileno(), path)
 
 
 def copy_part(source: Path, position: int, end: int, target: Path) -> None:
@@ -104,8 +122,7 @@ def copy_part(source: Path, position: int, end: int, target: Path) -> None:
             part = read_part(source, position, min(COPY_BYTES, end - position))
             _write(file, target, part)
             position += len(part)
-        _before("sync", target)
-        os.fsync(file.fileno())
+        _sync(file.fileno(), target)
 
 
 def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -122,8 +139,7 @@ def sync_file(path: Path) -> None:
     _before("open", path)
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _before("sync", path)
-        os.fsync(handle)
+        _sync(handle, path)
     finally:
         os.close(handle)
     sync_directory(path.parent)
@@ -131,11 +147,18 @@ def sync_file(path: Path) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Makes the names in a directory last."""
+    with open_directory(directory) as sync:
+        sync()
+
+
+@contextmanager
+def open_directory(directory: Path) -> Iterator[Callable[[], None]]:
+    """For a change that must not end for want of a descriptor: yields a function that makes the
+    names in it last."""
     _before("open", directory)
     handle = os.open(directory, DIRECTORY_FLAGS)
     try:
-        _before("sync", directory)
-        os.fsync(handle)
+        yield partial(_sync, handle, directory)
     finally:
         os.close(handle)
 

@@ -131,12 +131,20 @@ class LeaderEpochs:
                 self._replace_locked([*self._entries, *entries], entries[0][1])
 
     def clear(self) -> None:
-        """The log begins anew: from here on the file says nothing, which no batch could. OSError
-        if that is not on the disk."""
+        """The log begins anew: from here on the file says nothing, which no batch could. Where the
+        disk is full there is no file, which says the same. OSError if that is not on the disk."""
         with self._lock:
-            if self._entries or not self._written:
-                self._replace_locked([], 0)
+            if not self._entries and self._written:
+                return
+            self._replace_locked([], 0)
+            try:
                 self._settle_locked()
+            except OSError as error:
+                if error.errno not in file_operations.NO_SPACE:
+                    raise
+                file_operations.unlink(self.path)
+                file_operations.sync_directory(self.path.parent)
+                self._written, self._unsettled_from = True, _ALL_SETTLED
 
     @property
     def unsettled_from(self) -> int:

@@ -116,6 +116,8 @@ class PartitionLog(_log.LocalLog):
         self._snapshot_offset = -1  # of the newest one on the disk
         self._trimmed_to = 0
         self._lost = False  # offline by a failure half way
+        # The same, but no write was lost: what was wanting may be there again, and it opens then.
+        self.may_open_again = False
         # Its files are on their way into another data directory: what they hold is not replaced.
         self.being_moved = False
         # Segments out of the log: whose files have their names yet, and files that had them.
@@ -216,23 +218,28 @@ class PartitionLog(_log.LocalLog):
         with self._changing:
             if not cleaning.still_there or self.being_moved:
                 return False
-            bases = cleaning.group_bases
-            try:
-                self._rename_segment(bases[0], CLEANED_SUFFIX, SWAP_SUFFIX)
-                file_operations.sync_directory(self.path)
-                swapped = cleaning.swap_in()
-            except BaseException:
-                self._remove_cleaned(bases[0])
-                raise
-            if not swapped:
-                self._remove_cleaned(bases[0])
-                return False
-            with self._or_offline():
-                for base_offset in reversed(bases):
-                    self._give_up_names(base_offset)
-                self._rename_segment(bases[0], SWAP_SUFFIX, "")
-                cleaning.has_its_names()
-                file_operations.sync_directory(self.path)
+            with file_operations.open_directory(self.path) as make_names_last:
+                return self._swap_in_locked(cleaning, cleaning.group_bases, make_names_last)
+
+    def _swap_in_locked(
+        self, cleaning: Cleaning, bases: list[int], make_names_last: Callable[[], None]
+    ) -> bool:
+        try:
+            self._rename_segment(bases[0], CLEANED_SUFFIX, SWAP_SUFFIX)
+            make_names_last()
+            swapped = cleaning.swap_in()
+        except BaseException:
+            self._remove_cleaned(bases[0])
+            raise
+        if not swapped:
+            self._remove_cleaned(bases[0])
+            return False
+        with self._or_offline():
+            for base_offset in reversed(bases):
+                self._give_up_names(base_offset)
+            self._rename_segment(bases[0], SWAP_SUFFIX, "")
+            cleaning.has_its_names()
+            make_names_last()
         return True
 
     def _remove_cleaned(self, base_offset: int) -> None:
@@ -247,8 +254,9 @@ class PartitionLog(_log.LocalLog):
         """An error in the block leaves files whose content is unknown here."""
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self._lost = True
+            self.may_open_again = file_operations.loses_no_write(error)
             super().close()
             raise
 
@@ -331,7 +339,18 @@ class PartitionLog(_log.LocalLog):
 
     def _cut_locked(self, offset: int, falls_to: Callable[[int], None]) -> None:
         base_offset, position, end_offset = place_of(self, offset)
-        self._promise_no_more_locked(base_offset, end_offset, partial(falls_to, end_offset))
+        with file_operations.open_directory(self.path) as make_names_last:
+            self._promise_no_more_locked(base_offset, end_offset, partial(falls_to, end_offset))
+            self._cut_at_locked(offset, base_offset, position, end_offset, make_names_last)
+
+    def _cut_at_locked(
+        self,
+        offset: int,
+        base_offset: int,
+        position: int,
+        end_offset: int,
+        make_names_last: Callable[[], None],
+    ) -> None:
         with self._or_offline():
             # From the end on: a crash leaves the beginning of the log.
             for later in reversed(segments_from(self, base_offset + 1)):
@@ -340,22 +359,26 @@ class PartitionLog(_log.LocalLog):
                 self._replace_by_head(base_offset, position)
                 cut_end(self, offset, replaced=True)
             # A name that comes back would be beside those that are written from now on.
-            file_operations.sync_directory(self.path)
+            make_names_last()
             self.epochs.truncate_from_end(end_offset)
             # A log without them would take a batch that it has for a new one.
             self.restore_producers(end_offset)
 
     def _begin_again_locked(self, offset: int, falls_to: Callable[[int], None]) -> None:
-        self._promise_no_more_locked(0, 0, partial(falls_to, offset))
+        with file_operations.open_directory(self.path) as make_names_last:
+            self._promise_no_more_locked(0, 0, partial(falls_to, offset))
+            self._give_up_all_locked(offset, make_names_last)
+        self._trimmed_to = offset
+        self._snapshot_offset = -1
+
+    def _give_up_all_locked(self, offset: int, make_names_last: Callable[[], None]) -> None:
         with self._or_offline():
             self.epochs.clear()  # first: of a log without a file the batches tell, should this end
             producer_snapshots.remove_all(self.path)  # of batches that are gone nothing is known
             for base_offset in reversed(segments_from(self, 0)):
                 self._give_up_names(base_offset)
-            file_operations.sync_directory(self.path)  # no name that comes back is trusted later
+            make_names_last()  # no name that comes back is trusted later
             begin_again(self, offset)
-        self._trimmed_to = offset
-        self._snapshot_offset = -1
 
     def _promise_no_more_locked(
         self, settled: int, clean_to: int, falls: Callable[[], None]
@@ -526,7 +549,8 @@ class PartitionLog(_log.LocalLog):
         """
         if clean and (self._lost or (not self.online and self.active_base_offset >= 0)):
             self.abandon()
-            raise OSError(errno.EIO, "it went offline when a write was lost", str(self.path))
+            why = "a change ended half way" if self.may_open_again else "a write was lost"
+            raise OSError(errno.EIO, f"it went offline when {why}", str(self.path))
         if clean and self.online:
             if self.settled_offset < self.log_end_offset:
                 self.end_times()

@@ -1,4 +1,6 @@
-"""Logs that did not open because their disk was full: they are tried again when there is room.
+"""Logs that did not open because their disk was full, or because the process had no descriptors or
+memory left, and logs that such a failure took offline half way in a cut: they are tried again when
+there is room.
 
 Place in the flow: the replica manager notes a log that did not open; every second a task of the
 scheduler asks for those that are worth another try (`replica/log_tasks.py`), and the controller has
@@ -44,10 +46,10 @@ class WantingRoom:
         self._failed = False  # one that was tried did not open, since the last time it was asked
 
     def note(self, name: TopicPartition, error: BaseException) -> None:
-        """The log did not open. It waits here if `error` says, or comes from, a disk that is full
-        or a quota that is used up."""
+        """The log did not open. It waits here if `error` says, or comes from, a disk that is full,
+        a quota that is used up, or a process that has no descriptors or memory left."""
         cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError) or cause.errno not in file_operations.NO_SPACE:
+        if not isinstance(cause, OSError) or cause.errno not in file_operations.SHORT_OF:
             self.forget([name])
             return
         file = str(cause.filename)
@@ -57,10 +59,16 @@ class WantingRoom:
             self._failed |= name in self._tried
             self._tried.discard(name)
 
+    def note_offline(self, name: TopicPartition, directory: DataDirectory) -> None:
+        """The log went offline and may open again. It may be said as often as one likes."""
+        with self._lock:
+            if name not in self._tried:
+                self._waiting.setdefault(name, directory)
+
     def opened(self, name: TopicPartition) -> None:
         """The log is open."""
         if name in self._tried or name in self._waiting:
-            logger.info("%s is open: its disk has room again", name)
+            logger.info("%s is open: there is room again", name)
             self.forget([name])
 
     def forget(self, names: Collection[TopicPartition]) -> None:

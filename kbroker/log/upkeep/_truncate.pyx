@@ -37,6 +37,8 @@ from kbroker.log.engine._types cimport Segment
 from kbroker.log.opening._recovery cimport Recovered, check_segment, truncate_segment
 from kbroker.log.upkeep._flush cimport log_sync_segment
 
+from kbroker.log.engine._errors import SyncError
+
 
 cdef struct Cut:
     int32_t at                    # the segment in which the log ends then
@@ -215,7 +217,7 @@ def cut_end(LocalLog log not None, int64_t offset, *, bint replaced) -> bool:
     OSError: it went half way, and the log is offline.
     """
     cdef Log* storage = log.storage
-    cdef int status
+    cdef int status, sync_status = 0
     with nogil:
         lock_log(storage)
         status = cut_locked(storage, offset, replaced)
@@ -223,9 +225,11 @@ def cut_end(LocalLog log not None, int64_t offset, *, bint replaced) -> bool:
         if status == 0:
             # Before a segment after it has a name on the disk: a later start would find the two
             # overlapping. Nothing is appended or closed meanwhile.
-            status = log_sync_segment(storage, active_of(storage))
+            sync_status = log_sync_segment(storage, active_of(storage))
     if status == EBUSY:
         return False
+    if sync_status:
+        raise SyncError(sync_status, os.strerror(sync_status), log.directory)
     if status:
         raise OSError(status, os.strerror(status), log.directory)
     return True

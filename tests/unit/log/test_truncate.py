@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.engine import file_operations
 from kbroker.log.engine.partition_log import PartitionLog, has_no_checkpoint
 from kbroker.log.opening.loader import Checkpointed
-from kbroker.testing.file_faults import Fault, FileFaults
-from tests.support.led_log import LedLog, open_led_log
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
+from tests.support.led_log import LedLog, LedLogManager, open_led_log
 from tests.support.record_batches import build_batch, parse_batches
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
 from tests.unit.net.harness import eventually
@@ -374,6 +377,7 @@ def test_a_cut_that_fails_half_way_leaves_a_beginning_of_the_log(
     nth = 1
     while True:
         log = filled(open_log)
+        before = stored(log)
         slice_ = log.borrow(4) if lent else None
         with FileFaults(Fault(CHANGES, nth=nth, error=errno.EIO)) as faults:
             try:
@@ -383,8 +387,8 @@ def test_a_cut_that_fails_half_way_leaves_a_beginning_of_the_log(
                 failed = True
         if slice_ is not None:
             slice_.release()
-        if failed:
-            assert not log.online
+        if failed and log.online:
+            assert stored(log) == before
         log.close(clean=False)
         again = open_log(**SMALL)
         found = stored(again)
@@ -395,3 +399,65 @@ def test_a_cut_that_fails_half_way_leaves_a_beginning_of_the_log(
             break
         nth += 1
     assert nth > 5
+
+
+# --- Something is wanting half way ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", sorted(file_operations.SHORT_OF))
+@pytest.mark.parametrize("change", [lambda it: it.truncate_to(25), lambda it: it.begin_again(90)])
+def test_a_log_that_lost_no_write_costs_the_others_nothing(
+    tmp_path: Path, change: Callable[[LedLog], None], code: int
+) -> None:
+    """Its directory is not taken for one that may lack what was acknowledged."""
+
+    def start() -> LedLogManager:
+        logs = LedLogManager([tmp_path], clock=ManualClock(), boot_id="boot")
+        logs.start()
+        return logs
+
+    logs = start()
+    log, other = (logs.open("t", index, TOPIC_ID, {"segment_bytes": 2_000}) for index in (0, 1))
+    for each in (log, other):
+        each.set_leadership(1, True, 1, 1)
+        for _ in range(60):
+            each.append(build_batch([b"x" * 50]))
+    with FileFaults(Fault(("open",), ".timeindex", error=code)), pytest.raises(OSError):
+        change(log)
+    assert not log.online
+    list(logs.checkpoint())
+    logs.stop()
+    logs = start()
+    assert not logs.clean and not logs.lossy
+    assert logs.open("t", 1, TOPIC_ID, {}).log_end_offset == 60
+    logs.stop()
+
+
+@pytest.mark.parametrize("code", file_operations.NO_SPACE)
+def test_a_full_disk_lets_a_log_begin_again(open_log: OpenLog, code: int) -> None:
+    """Which frees its space."""
+    log = open_log(segment_bytes=2_000)
+    for _ in range(60):
+        log.append(build_batch([b"x" * 50]))
+    log.epochs.settle(log.log_end_offset)
+    with FileFaults(Fault(("write",), times=FOREVER, error=code)):
+        log.begin_again(90)
+    assert (log.online, log.log_start_offset, log.log_end_offset) == (True, 90, 90)
+    assert log.epochs.entries == [] and not log.epochs.path.exists()
+    log.set_leadership(1, True, 4, 1)
+    log.append(build_batch([b"x"]))
+    log.epochs.settle(log.log_end_offset)
+    log.close()
+    assert open_log(clean=True, lead=False).epochs.entries == [(4, 90)]
+
+
+def test_a_cut_opens_the_directory_before_it_changes_anything(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=2_000)
+    for _ in range(60):
+        log.append(build_batch([b"x" * 50]))
+    with FileFaults() as faults:
+        log.truncate_to(25)
+    done = [(each.operation, each.path) for each in faults.seen]
+    assert done.count(("open", str(log.path))) == 1
+    first_change = next(at for at, (it, _) in enumerate(done) if it in ("rename", "truncate"))
+    assert done.index(("open", str(log.path))) < first_change

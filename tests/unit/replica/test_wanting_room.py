@@ -12,6 +12,7 @@ import pytest
 from kbroker import limits
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
+from kbroker.log.engine import file_operations
 from kbroker.metadata.image import ImageDelta, TopicImage
 from kbroker.replica.log_tasks import LogTasks
 from kbroker.scheduler import Scheduler
@@ -69,7 +70,7 @@ def made(path: Path) -> tuple[Broker, TopicImage]:
     return broker, led
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 @pytest.mark.parametrize("operations", [("write",), ("open",), ("mkdir",)])
 def test_new_replicas_come_online_when_there_is_room(
     tmp_path: Path, operations: tuple[str, ...], code: int, caplog: pytest.LogCaptureFixture
@@ -82,7 +83,7 @@ def test_new_replicas_come_online_when_there_is_room(
         assert not broker.replicas.replicas()
     broker.pass_seconds()
     assert sorted(broker.replicas.replicas()) == NAMES and not broker.replicas.any_offline
-    assert all(caplog.text.count(f"{it} is open: its disk has room again") == 1 for it in NAMES)
+    assert all(caplog.text.count(f"{it} is open: there is room again") == 1 for it in NAMES)
     tries = len(broker.tries)
     broker.pass_seconds()
     assert len(broker.tries) == tries
@@ -131,7 +132,7 @@ def test_a_disk_with_little_room_is_tried_with_one_log_after_a_pause(tmp_path: P
     broker.logs.stop()
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
 def test_other_trouble_waits_for_a_person(tmp_path: Path, code: int) -> None:
     broker, topic = made(tmp_path)
     with FileFaults(Fault((), f"{broker.path}/a-", times=FOREVER, error=code)):
@@ -148,4 +149,82 @@ def test_a_log_that_is_deleted_meanwhile_is_not_tried(tmp_path: Path) -> None:
     broker.delete(topic)
     broker.pass_seconds()
     assert broker.tries == [] and not broker.replicas.any_offline
+    broker.logs.stop()
+
+
+# --- Logs that a cut leaves half way --------------------------------------------------------------
+
+KEPT, WRITTEN = 25, 60
+
+
+def written(path: Path) -> Broker:
+    """A broker with a log of several segments, and another one beside it."""
+    broker = Broker(path)
+    broker.create("a", 2)
+    log = broker.log("a", 0)
+    log.log.configure(segment_bytes=2_000)
+    for sequence in range(WRITTEN):
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        log.append(build_batch([b"x" * 50], **fields))
+    return broker
+
+
+def opens_of_a_cut(path: Path) -> int:
+    broker = written(path)
+    with FileFaults() as faults:
+        broker.log("a", 0).truncate_to(KEPT)
+    broker.logs.stop()
+    return sum(each.operation == "open" for each in faults.seen)
+
+
+@pytest.mark.parametrize("code", sorted(file_operations.SHORT_OF))
+def test_a_log_that_a_cut_left_half_way_opens_again(tmp_path: Path, code: int) -> None:
+    opens = opens_of_a_cut(tmp_path / "counted")
+    assert opens > 3
+    for nth in range(1, opens + 1):
+        broker = written(tmp_path / str(nth))
+        log = broker.log("a", 0)
+        with FileFaults(Fault(("open",), nth=nth, error=code)), pytest.raises(OSError) as failed:
+            log.truncate_to(KEPT)
+        assert failed.value.errno == code
+        half_way = not log.online
+        broker.pass_seconds()
+        again = broker.log("a", 0)
+        assert again.online
+        if half_way:
+            assert again.log is not log.log
+            assert KEPT <= again.log_end_offset <= WRITTEN
+            assert broker.log("a", 1).online and not broker.replicas.any_offline
+        again.truncate_to(KEPT)
+        assert again.log_end_offset == KEPT
+        entries = again.log.producer_entries()[1]
+        assert [each.last_sequence for each in entries] == [KEPT - 1]
+        broker.restart()
+        assert broker.logs.clean
+        broker.logs.stop()
+
+
+def test_a_log_that_lost_a_write_does_not_open_again(tmp_path: Path) -> None:
+    broker = written(tmp_path)
+    log = broker.log("a", 0)
+    with FileFaults(Fault(("sync",), ".log", error=errno.ENOSPC)), pytest.raises(OSError):
+        log.truncate_to(KEPT)
+    broker.pass_seconds()
+    assert broker.tries == [] and broker.log("a", 0) is log and not log.online
+    broker.logs.stop()
+
+
+def test_a_log_that_does_not_open_again_yet_is_offline_as_any_other(tmp_path: Path) -> None:
+    broker = written(tmp_path)
+    fault = Fault(("open",), "-0/", nth=3, times=FOREVER, error=errno.EMFILE)
+    with FileFaults(fault):
+        with pytest.raises(OSError, match="open files"):
+            broker.log("a", 0).truncate_to(KEPT)
+        broker.pass_seconds(60)
+        assert 2 <= len(broker.tries) <= 8
+        assert sorted(broker.replicas.replicas()) == [TopicPartition("a", 1)]
+        assert broker.replicas.any_offline
+    broker.pass_seconds()
+    assert broker.log("a", 0).log_end_offset == KEPT
+    assert not broker.replicas.any_offline
     broker.logs.stop()
