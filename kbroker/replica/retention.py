@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kbroker.log.engine.partition_log import KEPT_FOR_EVER
+from kbroker.log.upkeep._retention import check_newest
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -55,6 +56,8 @@ class Retention:
         log = replica.log
         if log.retention_ms == log.retention_bytes == KEPT_FOR_EVER:
             return False
+        if log.retention_ms != KEPT_FOR_EVER:
+            check_newest(log, log.retention_ms, now_ms)
         start = replica.apply_retention(log.retention_ms, log.retention_bytes, now_ms)
         if start < 0:
             return False

@@ -24,6 +24,10 @@ cdef struct SegmentPart:
     char* former_paths[2]         # of the indexes, before a renaming: a sync may be using them
     int64_t max_timestamp_ms      # of any batch, -1 for none
     int64_t max_timestamp_offset  # the last offset of the batch that brought it
+    # The last entry of its time index, where it was opened and that is believed so far; -1: it is
+    # not. An entry has no CRC. See `_retention`.
+    int64_t believed_offset
+    int64_t believed_ms
     int64_t first_timestamp_ms    # of the first batch, what the roll by time counts from; -1: none
     int64_t index_bytes           # of indexes that are to be writable with the next append; or 0
     int64_t created_ms            # when it was created or opened: the roll's, without timestamps

@@ -95,6 +95,7 @@ cdef Segment* segment_new(
     part.times.entry_bytes = TIME_ENTRY_BYTES
     part.max_timestamp_ms = -1
     part.max_timestamp_offset = base_offset
+    part.believed_offset = -1
     part.first_timestamp_ms = -1
     part.largest_leader_epoch = INT32_MAX
     part.has_producers = 1
@@ -276,6 +277,7 @@ cdef int segment_reset_indexes(Segment* segment, int64_t index_bytes) noexcept n
     part.may_hold_empty = 0
     part.max_timestamp_ms = -1
     part.max_timestamp_offset = segment.base_offset
+    part.believed_offset = -1
     part.first_timestamp_ms = -1
     part.offsets.entries = 0
     part.times.entries = 0

@@ -204,6 +204,8 @@ cdef int check_times(Segment* segment, int* fits, int32_t* last_relative) noexce
             and timestamp_ms > part.max_timestamp_ms):
         part.max_timestamp_ms = timestamp_ms
         part.max_timestamp_offset = segment.base_offset + last_relative[0]
+        part.believed_offset = part.max_timestamp_offset
+        part.believed_ms = timestamp_ms
     return status
 
 
@@ -241,9 +243,11 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
         found = scan_next(&scan)
         if found != 1:
             break
-        if (part.times.entries and largest_ms != scan.header.max_timestamp_ms
+        if (part.times.entries
                 and 0 <= largest_offset - scan.header.base_offset <= scan.header.last_offset_delta):
-            misled = 1            # the index is damaged there, or the batch
+            part.believed_offset = -1
+            if largest_ms != scan.header.max_timestamp_ms:
+                misled = 1        # the index is damaged there, or the batch
         if scan.header.record_count > 0 and scan.header.max_timestamp_ms > part.max_timestamp_ms:
             part.max_timestamp_ms = scan.header.max_timestamp_ms
             part.max_timestamp_offset = scan.header.base_offset + scan.header.last_offset_delta
@@ -269,6 +273,7 @@ cdef int look_for_largest(Segment* segment, int64_t size_bytes) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
     cdef Scan scan
     part.max_timestamp_ms = -1
+    part.believed_offset = -1
     scan_begin(&scan, segment.fd, 0, size_bytes)
     while scan_next(&scan) == 1:
         if scan.header.record_count > 0 and scan.header.max_timestamp_ms > part.max_timestamp_ms:

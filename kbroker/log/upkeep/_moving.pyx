@@ -189,6 +189,8 @@ cdef class SegmentCopy:
             active = storage.segment_count > 0 and active_of(storage) == self.segment
             part.max_timestamp_ms = ours.max_timestamp_ms
             part.max_timestamp_offset = ours.max_timestamp_offset
+            part.believed_offset = ours.believed_offset
+            part.believed_ms = ours.believed_ms
             part.first_timestamp_ms = ours.first_timestamp_ms
             part.created_ms = ours.created_ms
             part.bytes_since_entry = ours.bytes_since_entry

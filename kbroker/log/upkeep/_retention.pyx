@@ -9,15 +9,32 @@ active one goes like any other; a new one begins first (`_trim`).
 
 Size comes first, then age, from where that has come to; each goes on until the first segment that
 it keeps.
+
+The largest timestamp of a segment that was opened is the last entry of its time index, mostly; a
+start reads the last batches alone. An entry is 12 bytes without a CRC, and a wrong one would have
+records removed too early, or never: so before a segment goes by age, and where its largest lies in
+the future, the batch is looked at that the entry names. If that has another timestamp the headers
+say which is the largest. Each segment is looked at once, without the log's lock (`check_newest`).
 Kafka: topic configurations retention.ms and retention.bytes.
 """
 
 from libc.stdint cimport int32_t, int64_t
 from posix.stat cimport fstat, struct_stat
 
-from kbroker.log.engine._segment cimport part_of
-from kbroker.log.engine._storage cimport Log
+from kbroker._log cimport LocalLog
+from kbroker.core._atomics cimport kb_load_i64
+from kbroker.log.engine._index_look cimport log_scan_start
+from kbroker.log.engine._segment cimport (
+    Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index, scan_next,
+    scan_to_offset, segment_add_reference, segment_drop_reference)
+from kbroker.log.engine._storage cimport Log, lock_log, lock_to_look, unlock_log
 from kbroker.log.engine._types cimport Segment
+
+
+cdef struct Newest:
+    # The largest timestamp of a segment, and the last offset of the batch that has it.
+    int64_t timestamp_ms
+    int64_t offset
 
 
 cdef int64_t _end_of(const Log* log, int32_t at) noexcept nogil:
@@ -86,3 +103,85 @@ cdef int64_t retained_from_locked(
     if retention.age_ms >= 0:
         kept = _first_by_age(log, kept, retention.age_ms, high_watermark, now_ms)
     return _end_of(log, kept - 1) if kept > first else log.log_start_offset
+
+
+# --- What a time index says -----------------------------------------------------------------------
+
+cdef Segment* _believed_locked(Log* log, int64_t age_ms, int64_t now_ms) noexcept nogil:
+    # The first whose entry decides whether it goes, with a reference; NULL: there is none.
+    cdef int32_t at
+    cdef Segment* segment
+    for at in range(log.segment_count if log.online else 0):
+        segment = log.segments[at]
+        if _end_of(log, at) <= log.log_start_offset:
+            continue
+        if not _is_old(segment, age_ms, now_ms) and segment_newest_ms(segment) <= now_ms:
+            break
+        if part_of(segment).believed_offset >= 0:
+            segment_add_reference(segment)
+            return segment
+        if not _is_old(segment, age_ms, now_ms):
+            break
+    return NULL
+
+
+cdef int _is_so(Log* log, Segment* segment, int64_t limit) noexcept nogil:
+    # Whether the batch has the timestamp that the entry says.
+    cdef Scan scan
+    cdef int64_t offset = part_of(segment).believed_offset
+    cdef int found
+    scan_begin(&scan, segment.fd, log_scan_start(log, segment, offset), limit)
+    found = scan_from_index(&scan, offset)
+    if found == 1:
+        found = scan_to_offset(&scan, offset)
+    return (found == 1 and scan.header.base_offset <= offset
+            and scan.header.max_timestamp_ms == part_of(segment).believed_ms)
+
+
+cdef int _look_for_newest(Segment* segment, int64_t limit, Newest* newest) noexcept nogil:
+    # By its headers; 0: not all of them can be read.
+    cdef Scan scan
+    newest.timestamp_ms = -1
+    newest.offset = segment.base_offset
+    scan_begin(&scan, segment.fd, 0, limit)
+    while scan_next(&scan) == 1:
+        if scan.header.record_count > 0 and scan.header.max_timestamp_ms > newest.timestamp_ms:
+            newest.timestamp_ms = scan.header.max_timestamp_ms
+            newest.offset = scan.header.base_offset + scan.header.last_offset_delta
+        scan_advance(&scan)
+    return scan.position >= limit
+
+
+cdef int _check_next(Log* log, int64_t age_ms, int64_t now_ms) noexcept nogil:
+    # 0: there is none.
+    cdef Segment* segment
+    cdef SegmentPart* part
+    cdef Newest newest
+    cdef int64_t limit
+    cdef int corrected
+    lock_to_look(log)
+    segment = _believed_locked(log, age_ms, now_ms)
+    unlock_log(log)
+    if segment == NULL:
+        return 0
+    part = part_of(segment)
+    limit = kb_load_i64(&segment.size_bytes)
+    corrected = not _is_so(log, segment, limit) and _look_for_newest(segment, limit, &newest)
+    lock_log(log)
+    part.believed_offset = -1
+    # What was appended meanwhile is in the headers that were not read.
+    if corrected and (kb_load_i64(&segment.size_bytes) == limit
+                      or newest.timestamp_ms > part.max_timestamp_ms):
+        part.max_timestamp_ms = newest.timestamp_ms
+        part.max_timestamp_offset = newest.offset
+    unlock_log(log)
+    segment_drop_reference(segment)
+    return 1
+
+
+def check_newest(LocalLog log not None, int64_t age_ms, int64_t now_ms) -> None:
+    """Before retention by age: what the time indexes say of the segments that it looks at is what
+    their batches say. Waits for the disk; a segment that it does not read is taken by its word."""
+    with nogil:
+        while _check_next(log.storage, age_ms, now_ms):
+            pass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,7 @@ from kbroker.log.engine.partition_log import KEPT_FOR_EVER
 from kbroker.replica._replica import Replica
 from kbroker.replica.manager import log_settings
 from kbroker.replica.retention import Retention
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import Record, build_batch
@@ -195,3 +198,64 @@ def test_a_sweep_moves_each_by_its_own_settings_and_wakes_waiting_requests(tmp_p
 def test_the_settings_of_a_topic(configs: dict[str, str], kept: tuple[int, int]) -> None:
     found = log_settings(TopicConfig(BrokerConfig.load(None, {}, []), configs), 1)
     assert (found["retention_ms"], found["retention_bytes"]) == kept
+
+
+# --- A time index that is damaged -----------------------------------------------------------------
+
+
+def opened_with(open_log: OpenLog, newest_ms: int, said_ms: int) -> LedLog:
+    """A log whose first segment has its newest record in the midst, and a time index that says
+    something else of it."""
+    log = open_log(segment_bytes=20_000, index_interval_bytes=1_000)
+    for number in range(400):
+        timestamp_ms = newest_ms if number == 60 else NOW_MS - 72 * HOUR_MS
+        log.append(build_batch([Record(b"x" * 100, timestamp_ms=timestamp_ms)]))
+    log.close()
+    path = log.path / f"{0:020d}.timeindex"
+    entries = bytearray(path.read_bytes())
+    at = len(entries) - 12
+    assert struct.unpack_from(">q", entries, at)[0] == newest_ms
+    struct.pack_into(">q", entries, at, said_ms)
+    path.write_bytes(entries)
+    return open_log(clean=True, recovery_point=400, high_watermark=400)
+
+
+def sweep(log: LedLog, age_ms: int) -> int:
+    """Where the log begins after it."""
+    log.configure(retention_ms=age_ms)
+    clock = ManualClock(NOW_MS)
+    list(Retention(lambda: {log.log.name: log}, lambda replica: None, clock).sweep())
+    return log.log_start_offset
+
+
+@pytest.mark.parametrize("said_ms", [NOW_MS - 71 * HOUR_MS, NOW_MS + 1, 1 << 60, NOW_MS - HOUR_MS])
+@pytest.mark.parametrize("newest_hours", [70, 5])
+def test_a_segment_is_as_old_as_its_batches(
+    open_log: OpenLog, said_ms: int, newest_hours: int
+) -> None:
+    log = opened_with(open_log, NOW_MS - newest_hours * HOUR_MS, said_ms)
+    second = sorted(int(path.stem) for path in log.path.glob("*.log"))[1]
+    start = sweep(log, 24 * HOUR_MS)
+    if newest_hours < 24 or said_ms == NOW_MS - HOUR_MS:
+        assert start == 0
+    else:
+        assert start >= second
+
+
+def test_a_segment_is_looked_at_once_by_one_batch(open_log: OpenLog) -> None:
+    newest_ms = NOW_MS - 5 * HOUR_MS
+    log = opened_with(open_log, newest_ms, newest_ms)
+    with FileFaults() as faults:
+        assert sweep(log, 4 * HOUR_MS) > 0
+    read = [each for each in faults.seen if each.operation == "read" and "0.log" in each.path]
+    assert 1 <= len(read) <= 2 and sum(each.length for each in read) <= 2 * 4096
+    with FileFaults() as faults:
+        sweep(log, 4 * HOUR_MS)
+    assert not [each for each in faults.seen if each.operation == "read"]
+
+
+def test_a_segment_that_cannot_be_read_is_taken_by_its_word(open_log: OpenLog) -> None:
+    log = opened_with(open_log, NOW_MS - 5 * HOUR_MS, NOW_MS + HOUR_MS)
+    with FileFaults(Fault(("read",), error=errno.EIO, times=FOREVER)):
+        assert sweep(log, 4 * HOUR_MS) == 0
+    assert log.online

@@ -1,0 +1,3 @@
+from kbroker._log import LocalLog
+
+def check_newest(log: LocalLog, age_ms: int, now_ms: int) -> None: ...
