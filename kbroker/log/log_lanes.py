@@ -50,7 +50,7 @@ READY_TOGETHER_NS: Final = 1_000 * NS_PER_MS
 class _Opening(Work):
     """A log that is to be opened; taken once, or given up."""
 
-    __slots__ = ("directory", "log", "logs", "name", "only", "topic_id", "wanted")
+    __slots__ = ("directory", "log", "logs", "made", "name", "only", "opened", "topic_id", "wanted")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class _Opening(Work):
         directory: DataDirectory | None,
         settings: Mapping[str, Any],
         new: bool,
+        opened: Callable[[PartitionLog], Any],
     ) -> None:
         """`directory`: in whose lane it is opened."""
         super().__init__(partial(self.open, settings, new))
@@ -68,12 +69,19 @@ class _Opening(Work):
         self.topic_id: Final = topic_id
         self.directory: Final = directory
         self.only = directory  # no other one is looked at
+        self.opened: Final = opened
         self.log: PartitionLog | None = None
+        self.made: Any = None
         self.wanted = True
 
     def open(self, settings: Mapping[str, Any], new: bool) -> None:
         if self.wanted:
             self.log = self.logs.open(*self.name, self.topic_id, settings, new=new, only=self.only)
+            try:
+                self.made = self.opened(self.log)
+            except BaseException:
+                self.logs.close(self.log)
+                raise
 
     def close(self) -> None:
         """It was not taken."""
@@ -106,23 +114,28 @@ class LogLanes:
     # --- Logs -------------------------------------------------------------------------------------
 
     def begin(
-        self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any], *, new: bool
+        self,
+        name: TopicPartition,
+        topic_id: UUID,
+        settings: Mapping[str, Any],
+        *,
+        new: bool,
+        opened: Callable[[PartitionLog], Any] = lambda log: log,
     ) -> None:
-        """Have a log opened, to be taken after `wait`. As of `LogManager.open`."""
+        """Have a log opened, to be taken after `wait`. As of `LogManager.open`. `opened` is called
+        with it where the disk may be waited for, on a lane's thread, and makes what is taken."""
         opening = self._opening.get(name)
         if opening is not None:
             if opening.topic_id == topic_id:
                 return
             self.give_up(name)
         directory, is_only = self._directory_of(name)
-        opening = _Opening(self._logs, name, topic_id, directory, settings, new)
+        opening = _Opening(self._logs, name, topic_id, directory, settings, new, opened)
         opening.only = directory if is_only else None
         self._opening[name] = opening
         self._add(directory, opening)
 
-    def take(
-        self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any]
-    ) -> PartitionLog:
+    def take(self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any]) -> Any:
         """It is the caller's; KafkaError: why it is not open. LogNotReadyError: not yet."""
         opening = self._opening.get(name)
         if opening is None or opening.topic_id != topic_id or not opening.over:
@@ -135,7 +148,7 @@ class LogLanes:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} was given up")
         if opening.late:
             log.configure(**settings)
-        return log
+        return opening.made
 
     def give_up(self, name: TopicPartition) -> None:
         """It is not wanted any more; its files stay."""

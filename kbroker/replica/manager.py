@@ -127,6 +127,17 @@ def needed_in_sync(own: int, partition: PartitionImage) -> int:
     return max(own, partition.min_in_sync)
 
 
+def _replica_of(log: PartitionLog) -> Replica:
+    """In the lane of its directory: where the high watermark lies may have to be read."""
+    replica = Replica(log)
+    try:
+        replica.set_high_watermark(log.checkpointed_high_watermark)
+    except KafkaError:
+        # It lies in bytes that cannot be read: it begins at the start, as that of a new log.
+        logger.warning("%s: no batch is where the high watermark was", log.name)
+    return replica
+
+
 def _gives_way(replica: Replica, topic: TopicImage, from_store: bool) -> bool:
     """Whether another one is to be in its place: it is of another topic, or its log is closed, and
     may open again."""
@@ -372,7 +383,9 @@ class ReplicaManager:
             if replica is not None and replica.topic_id == topic.topic_id:
                 self._lanes.close(replica.log)
             new = not from_store or name in delta.new or self._is_new_here(partition)
-            self._lanes.begin(name, topic.topic_id, settings(partition), new=new)
+            self._lanes.begin(
+                name, topic.topic_id, settings(partition), new=new, opened=_replica_of
+            )
             yield name
 
     def _open_topic(
@@ -448,7 +461,7 @@ class ReplicaManager:
         if name in self._offline and not from_store:
             return None
         try:
-            log = self._lanes.take(name, topic_id, settings)
+            replica: Replica = self._lanes.take(name, topic_id, settings)
         except KafkaError as error:
             if not from_store:
                 raise
@@ -458,12 +471,6 @@ class ReplicaManager:
             self._logs.wanting_room.note(name, error)
             return None
         self._offline.discard(name)
-        replica = Replica(log)
-        try:
-            replica.set_high_watermark(log.checkpointed_high_watermark)
-        except KafkaError:
-            # It lies in bytes that cannot be read: it begins at the start, as that of a new log.
-            logger.warning("%s: no batch is where the high watermark was", name)
         return replica
 
     def _remove(self, topics: list[TopicImage]) -> None:

@@ -5,6 +5,7 @@ It goes on, what other directories have is led and served, and what was late is 
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +30,7 @@ from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.manager import NEW_LOG_MS, ReplicaManager
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
 from tests.support.standing_disk import StandingDisk, standing
@@ -256,3 +258,28 @@ def test_logs_are_opened_though_a_lane_has_lost_its_thread(
     assert all(each.dead for each in threads)
     assert not any(each.dead for each in held.lanes.threads)
     assert sum("is replaced" in each for each in caplog.messages) == len(threads)
+
+
+def test_where_the_high_watermark_lies_is_read_in_the_lane(held: Held) -> None:
+    """Of a log that nothing of is in the page cache: no read is the controller's."""
+    topic = held.topic("a")
+    held.open(topic)
+    log = held.log("a")
+    log.log.configure(segment_bytes=20_000, index_interval_bytes=500)
+    for _ in range(400):
+        log.append(build_batch([b"x" * 100]))
+    log.set_leadership(2, False, 1, 1)
+    log.set_high_watermark(77)
+    list(held.logs.checkpoint())
+    held.stop()
+    held.start()
+    reads: list[int] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "read":
+            reads.append(threading.get_ident())
+
+    cold = Fault(("read_now", "open_now"), times=FOREVER, error=errno.EAGAIN)
+    with FileFaults(cold, before=note):
+        assert held.open(topic, new=False) == []
+    assert reads and threading.get_ident() not in reads
