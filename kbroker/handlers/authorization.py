@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kbroker.errors import KafkaError
 from kbroker.handlers.call import session_for
 from kbroker.handlers.forwarding import calls_itself_a_broker
+from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
 from kbroker.security.rights import (
     CLUSTER_NAME,
     DENIED,
@@ -30,7 +31,7 @@ from kbroker.security.rights import (
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import ColdRequest, Services
@@ -94,12 +95,17 @@ def denied(
     return frozenset([resource.name for resource in found]) if found else _NONE
 
 
-def operations(services: Services, call: Call[Any], type_: ResourceType, name: str) -> int:
-    """Those that the client may do on the resource, as the bits of their numbers (KIP-430)."""
-    possible = OPERATIONS[type_]
+def operations_of(
+    services: Services, call: Call[Any], type_: ResourceType, *, wanted: bool = True
+) -> Callable[[str], int]:
+    """A look-up for all resources of the request: the operations that the client may do on a name,
+    as the bits of their numbers (KIP-430). Not `wanted`: the number that says so."""
+    if not wanted:
+        return lambda _: OPERATIONS_NOT_ASKED
     if services.authorizer is None:
-        return sum(1 << each for each in possible)
-    return sum(1 << each for each in possible if may(services, call, each, type_, name, quiet=True))
+        possible = sum(1 << each for each in OPERATIONS[type_])
+        return lambda _: possible
+    return services.authorizer.operations(session_for(call.request), type_)
 
 
 def may(

@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import denied, operations
-from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
+from kbroker.handlers.authorization import denied, operations_of
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.reply import short_message
 from kbroker.protocol import messages
 from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbroker.coordinator.consumer_group.images import Partitions
     from kbroker.coordinator.consumer_group.messages import Description
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
@@ -37,20 +38,24 @@ _CONSUMER: Final = 1
 def handle(services: Services, call: Call[Request]) -> None:
     names = call.message.group_ids
     hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, names)
+    wanted = call.message.include_authorized_operations
+    operations = operations_of(services, call, ResourceType.GROUP, wanted=wanted)
     found = answers_of(
         call,
         sorted(names, key=lambda group_id: group_id not in hidden),  # as Kafka: the refused first
         lambda group_id: (
             _nothing(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
             if group_id in hidden
-            else _described(services, call, group_id)
+            else _described(services, call, group_id, operations)
         ),
         lambda group_id: _nothing(group_id, ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN),
     )
     call.answer(messages.consumer_group_describe.Response(groups=found))
 
 
-def _described(services: Services, call: Call[Request], group_id: str) -> DescribedGroup:
+def _described(
+    services: Services, call: Call[Request], group_id: str, operations: Callable[[str], int]
+) -> DescribedGroup:
     groups = services.consumer_groups()
     found = groups.describe(group_id)
     if isinstance(found, ErrorCode):
@@ -66,7 +71,6 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         words = "The group has described topic(s) that the client is not authorized to describe."
         return _nothing(group_id, code, words)
-    wanted = call.message.include_authorized_operations
     return messages.consumer_group_describe.DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
@@ -75,11 +79,7 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
         assignment_epoch=found.assignment_epoch,
         assignor_name=found.assignor,
         members=_members(found, topics),
-        authorized_operations=(
-            operations(services, call, ResourceType.GROUP, group_id)
-            if wanted
-            else OPERATIONS_NOT_ASKED
-        ),
+        authorized_operations=operations(group_id),
     )
 
 

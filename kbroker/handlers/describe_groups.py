@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import denied, operations
+from kbroker.handlers.authorization import denied, operations_of
 from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.reply import short_message
@@ -24,6 +24,8 @@ from kbroker.protocol import messages
 from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
     from kbroker.protocol.messages.describe_groups import DescribedGroup, Request, Response
@@ -35,21 +37,25 @@ def handle(services: Services, call: Call[Request]) -> None:
     names = call.message.groups
     hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, names)
     # Kafka answers first what needs no looking up; for one that asks for "" it is the order.
+    wanted = call.message.include_authorized_operations
+    operations = operations_of(services, call, ResourceType.GROUP, wanted=wanted)
     found = answers_of(
         call,
         sorted(call.message.groups, key=bool),
         lambda group_id: (
             _nothing(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
             if group_id in hidden
-            else _described(services, call, group_id)
+            else _described(services, call, group_id, operations)
         ),
         lambda group_id: _nothing(group_id, ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN),
     )
     call.answer(messages.describe_groups.Response(groups=found))
 
 
-def _described(services: Services, call: Call[Request], group_id: str) -> DescribedGroup:
-    found = _found(services, call, group_id)
+def _described(
+    services: Services, call: Call[Request], group_id: str, operations: Callable[[str], int]
+) -> DescribedGroup:
+    found = _found(services, call, group_id, operations)
     if call.message.with_departures:
         table = messages.describe_groups
         found.departures = [
@@ -60,9 +66,10 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
     return found
 
 
-def _found(services: Services, call: Call[Request], group_id: str) -> DescribedGroup:
+def _found(
+    services: Services, call: Call[Request], group_id: str, operations: Callable[[str], int]
+) -> DescribedGroup:
     table = messages.describe_groups
-    wanted = call.message.include_authorized_operations
     group = services.groups.describe(group_id)
     if group is None or isinstance(group, ErrorCode):
         if group is not None and group is not ErrorCode.GROUP_ID_NOT_FOUND:
@@ -75,7 +82,7 @@ def _found(services: Services, call: Call[Request], group_id: str) -> DescribedG
             error_message=short_message(f"Group {group_id} {words}"),
             group_id=group_id,
             group_state=GroupState.DEAD.label,
-            authorized_operations=_operations(services, call, group_id, wanted=wanted and not code),
+            authorized_operations=OPERATIONS_NOT_ASKED if code else operations(group_id),
         )
     return table.DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -94,14 +101,8 @@ def _found(services: Services, call: Call[Request], group_id: str) -> DescribedG
             )
             for member in group.members
         ],
-        authorized_operations=_operations(services, call, group_id, wanted=wanted),
+        authorized_operations=operations(group_id),
     )
-
-
-def _operations(services: Services, call: Call[Request], group_id: str, *, wanted: bool) -> int:
-    if not wanted:
-        return OPERATIONS_NOT_ASKED
-    return operations(services, call, ResourceType.GROUP, group_id)
 
 
 def _nothing(group_id: str, code: ErrorCode, message: str | None) -> DescribedGroup:

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.authorization import denied, operations
+from kbroker.handlers.authorization import denied, operations_of
 from kbroker.handlers.metadata_topics import NO_NODE, TOPIC_OPERATIONS, brokers_on
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.metadata.topic_names import invalid_topic_name
@@ -73,9 +73,10 @@ def handle(services: Services, call: Call[Request]) -> None:
     elif services.authorizer is not None:
         names = _visible(services, call, names)
     topics, following = _describe(image, seen.reached, names, first, max(1, limit))
-    for topic in topics if services.authorizer is not None else ():
-        allowed = operations(services, call, ResourceType.TOPIC, topic.name or "")
-        topic.topic_authorized_operations = allowed
+    if services.authorizer is not None:
+        operations = operations_of(services, call, ResourceType.TOPIC)
+        for topic in topics:
+            topic.topic_authorized_operations = operations(topic.name or "")
     if named:
         topics += [_denied(name) for name in named if name in hidden]
     cursor = None

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.authorization import denied, may_on_cluster, operations
+from kbroker.handlers.authorization import denied, may_on_cluster, operations_of
 from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED, brokers_on, topic_entry
 from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.services import BrokersSeen, brokers_as_seen
@@ -52,7 +52,7 @@ def cluster_operations(services: Services, call: Call[Any], *, wanted: bool) -> 
         return OPERATIONS_NOT_ASKED
     if not may_on_cluster(services, call, Operation.DESCRIBE):
         return 0
-    return operations(services, call, ResourceType.CLUSTER, CLUSTER_NAME)
+    return operations_of(services, call, ResourceType.CLUSTER)(CLUSTER_NAME)
 
 
 def _wanted(call: Call[Request]) -> list[MetadataRequestTopic] | None:
@@ -97,7 +97,9 @@ class _View:
         self.image = image
         self._services = services
         self._call = call
-        self._operations = call.message.include_topic_authorized_operations
+        asked = call.message.include_topic_authorized_operations
+        self._operations = asked
+        self._operations_on = operations_of(services, call, ResourceType.TOPIC, wanted=asked)
 
     def all_topics(self) -> list[Any]:
         hidden = self._hidden(self.image.topics, quiet=True)
@@ -175,11 +177,6 @@ class _View:
     def _creates(self) -> bool:
         asked: bool = self._call.message.allow_auto_topic_creation
         return asked and bool(self._services.config["auto.create.topics.enable"])
-
-    def _operations_on(self, name: str) -> int:
-        if not self._operations:
-            return OPERATIONS_NOT_ASKED
-        return operations(self._services, self._call, ResourceType.TOPIC, name)
 
     def _by_name(self, wanted: list[MetadataRequestTopic]) -> list[Any]:
         names: dict[str, None] = {}

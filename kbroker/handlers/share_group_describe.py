@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import denied, operations
-from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
+from kbroker.handlers.authorization import denied, operations_of
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.reply import short_message
 from kbroker.protocol import messages
 from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbroker.coordinator.consumer_group.images import Partitions
     from kbroker.coordinator.consumer_group.topics import TopicsSeen
     from kbroker.handlers.call import Call
@@ -33,20 +34,24 @@ if TYPE_CHECKING:
 def handle(services: Services, call: Call[Request]) -> None:
     names = call.message.group_ids
     hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, names)
+    wanted = call.message.include_authorized_operations
+    operations = operations_of(services, call, ResourceType.GROUP, wanted=wanted)
     found = answers_of(
         call,
         names,
         lambda group_id: (
             _nothing(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
             if group_id in hidden
-            else _described(services, call, group_id)
+            else _described(services, call, group_id, operations)
         ),
         lambda group_id: _nothing(group_id, ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN),
     )
     call.answer(messages.share_group_describe.Response(groups=found))
 
 
-def _described(services: Services, call: Call[Request], group_id: str) -> DescribedGroup:
+def _described(
+    services: Services, call: Call[Request], group_id: str, operations: Callable[[str], int]
+) -> DescribedGroup:
     if not group_id:
         return _nothing(group_id, ErrorCode.INVALID_GROUP_ID, None)
     groups = services.share_groups()
@@ -65,7 +70,6 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         words = "The group has described topic(s) that the client is not authorized to describe."
         return _nothing(group_id, code, words)
-    wanted = call.message.include_authorized_operations
     table = messages.share_group_describe
     return table.DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -86,11 +90,7 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
             )
             for member in found.members
         ],
-        authorized_operations=(
-            operations(services, call, ResourceType.GROUP, group_id)
-            if wanted
-            else OPERATIONS_NOT_ASKED
-        ),
+        authorized_operations=operations(group_id),
     )
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import denied, operations
-from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
+from kbroker.handlers.authorization import denied, operations_of
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.reply import short_message
 from kbroker.protocol import messages
 from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kbroker.coordinator.streams_group.images import InternalTopic, Tasks, TaskSet
     from kbroker.coordinator.streams_group.messages import DescribedMember, Description
@@ -34,20 +33,24 @@ if TYPE_CHECKING:
 def handle(services: Services, call: Call[Request]) -> None:
     names = call.message.group_ids
     hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, names)
+    wanted = call.message.include_authorized_operations
+    operations = operations_of(services, call, ResourceType.GROUP, wanted=wanted)
     found = answers_of(
         call,
         names,
         lambda group_id: (
             _nothing(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
             if group_id in hidden
-            else _described(services, call, group_id)
+            else _described(services, call, group_id, operations)
         ),
         lambda group_id: _nothing(group_id, ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN),
     )
     call.answer(messages.streams_group_describe.Response(groups=found))
 
 
-def _described(services: Services, call: Call[Request], group_id: str) -> DescribedGroup:
+def _described(
+    services: Services, call: Call[Request], group_id: str, operations: Callable[[str], int]
+) -> DescribedGroup:
     if not group_id:
         return _nothing(group_id, ErrorCode.INVALID_GROUP_ID, None)
     found = services.streams_groups().describe(group_id)
@@ -63,7 +66,6 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         words = "The described group uses topics that the client is not authorized to describe."
         return _nothing(group_id, code, words)
-    wanted = call.message.include_authorized_operations
     return messages.streams_group_describe.DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
@@ -72,11 +74,7 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
         assignment_epoch=found.assignment_epoch,
         topology=_topology(found),
         members=[_member(each) for each in found.members],
-        authorized_operations=(
-            operations(services, call, ResourceType.GROUP, group_id)
-            if wanted
-            else OPERATIONS_NOT_ASKED
-        ),
+        authorized_operations=operations(group_id),
     )
 
 

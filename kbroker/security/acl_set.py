@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -278,6 +278,29 @@ class AclSet:
                 found.allowed_by = pattern, *allowed_by
         return found
 
+    def bits_for(
+        self, principal: str, host: str, type_: ResourceType
+    ) -> Callable[[str], Bits | None]:
+        """A look-up for resources of this type: the operations that the ACLs which cover a name
+        deny to the principal from the host, and those that they allow; None: no ACL covers it."""
+        table = self._tables.get(type_, _NO_TABLE)
+        subjects = _subjects(principal, host)
+        literal, prefixed, prefixes = table.literal, table.prefixed, table.prefixes
+        everything = literal.get(WILDCARD)
+        always = None if everything is None else _bits_of((everything,), subjects)
+
+        def look_up(name: str) -> Bits | None:
+            covering = [prefixed[prefix] for prefix in prefixes.of(name)]
+            own = literal.get(name)
+            if own is not None and name != WILDCARD:
+                covering.append(own)
+            if not covering:
+                return always
+            deny, allow = _bits_of(covering, subjects)
+            return (deny, allow) if always is None else (deny | always[0], allow | always[1])
+
+        return look_up
+
     def allows_some(
         self, principal: str, host: str, operation: Operation, type_: ResourceType
     ) -> bool:
@@ -338,6 +361,17 @@ NO_ACL_SET: Final = AclSet(MappingProxyType({}), 0)
 def _subjects(principal: str, host: str) -> list[Subject]:
     """Those whose ACLs are for this principal at this host."""
     return [(principal, host), (principal, WILDCARD), (EVERYONE, host), (EVERYONE, WILDCARD)]
+
+
+def _bits_of(covering: Iterable[ResourceAcls], subjects: Iterable[Subject]) -> Bits:
+    deny = allow = 0
+    for acls in covering:
+        for subject in subjects:
+            bits = acls.bits.get(subject)
+            if bits is not None:
+                deny |= bits[0]
+                allow |= bits[1]
+    return deny, allow
 
 
 def _patterns_of(

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.limits import KNOWN_RIGHT_CHARS_MAX, KNOWN_RIGHTS_MAX
 from kbroker.security.acl_set import NO_ACL_SET, AclSet
-from kbroker.security.acls import Acl, Entry, Permission
+from kbroker.security.acls import ALLOW_BITS, DENY_BITS, Acl, Bits, Entry, Permission
 from kbroker.security.hosts import java_host
-from kbroker.security.rights import Operation, Resource, ResourceType
+from kbroker.security.rights import OPERATIONS, Operation, Resource, ResourceType
 from kbroker.security.session import Principal
 
 if TYPE_CHECKING:
@@ -98,6 +98,29 @@ class Rules(NamedTuple):
             return Decision(True, Reason.NO_ACL_ALLOWS)
         return Decision(False, Reason.DEFAULT, None, found.is_covered)
 
+    def operations(
+        self, acls: AclSet, principal: str, host: str, type_: ResourceType
+    ) -> Callable[[str], int]:
+        """A look-up for resources of this type: the bits of all operations that `decide` allows on
+        a name, by one look at the ACLs that cover it."""
+        everything = sum(1 << each for each in OPERATIONS[type_])
+        if principal in self.super_users:
+            return lambda _: everything
+        without_acls = everything if self.allow_if_no_acl else 0
+        bits_of = acls.bits_for(principal, host, type_)
+        known: dict[Bits, int] = {}
+
+        def look_up(name: str) -> int:
+            bits = bits_of(name)
+            if bits is None:
+                return without_acls
+            allowed = known.get(bits)
+            if allowed is None:
+                allowed = known[bits] = _allowed(bits, type_)
+            return allowed
+
+        return look_up
+
     def decide_by_type(
         self, acls: AclSet, principal: str, host: str, operation: Operation, type_: ResourceType
     ) -> bool:
@@ -105,6 +128,15 @@ class Rules(NamedTuple):
         if self.decide(acls, principal, host, operation, type_, _ANY_NAME).allowed:
             return True
         return acls.allows_some(principal, host, operation, type_)
+
+
+def _allowed(bits: Bits, type_: ResourceType) -> int:
+    deny, allow = bits
+    return sum(
+        1 << each
+        for each in OPERATIONS[type_]
+        if allow & ALLOW_BITS[each] and not deny & DENY_BITS[each]
+    )
 
 
 class Kept(Protocol):
@@ -243,6 +275,12 @@ class AclAuthorizer:
         decision = self.rules.decide(self._acls(), principal, host, operation, *resource)
         rule = Reason.DEFAULT.value if decision.allowed else decision.rule
         self._denials.note(principal, host, operation, resource, request, 1, rule, count - 1)
+
+    def operations(self, session: Session, type_: ResourceType) -> Callable[[str], int]:
+        """A look-up for the request at hand: the bits of the operations that the principal may do
+        on a resource, by the ACLs of now. Nothing is logged or kept."""
+        principal, host = str(session.principal), java_host(session.client_host)
+        return self.rules.operations(self._acls(), principal, host, type_)
 
     def authorize_by_type(
         self, session: Session, operation: Operation, type_: ResourceType, request: ApiKey

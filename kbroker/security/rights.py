@@ -168,6 +168,10 @@ class Authorizer(Protocol):
         `request` is the API that asks, for the log; `quiet`: denials are not logged.
         """
 
+    def operations(self, session: Session, type_: ResourceType) -> Callable[[str], int]:
+        """A look-up for the request at hand: the bits of the operations that the principal may do
+        on the resource of this name. Denials are not logged."""
+
     def authorize_by_type(
         self, session: Session, operation: Operation, type_: ResourceType, request: ApiKey
     ) -> bool:

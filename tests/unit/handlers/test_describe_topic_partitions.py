@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -256,6 +256,9 @@ def test_a_page_asks_for_no_more_rights_than_it_has_topics() -> None:
                 assert quiet
                 asked.extend(each.name for each in resources)
             return [each for each in resources if int(each.name) % 2]
+
+        def operations(self, *_: object) -> Callable[[str], int]:
+            return lambda name: int(name)
 
     broker = FakeBroker()
     for number in range(500):

@@ -7,6 +7,8 @@ from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kbroker.clock import ManualClock
 from kbroker.security.acl_set import AclSet
@@ -14,7 +16,7 @@ from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
 from kbroker.security.authorizer import AclAuthorizer, Decision, Rules, super_users
 from kbroker.security.denials import Denials
 from kbroker.security.hosts import java_host
-from kbroker.security.rights import Operation, Resource, ResourceType
+from kbroker.security.rights import OPERATIONS, Operation, Resource, ResourceType
 from kbroker.security.session import Principal, Session
 from kbroker.types import ApiKey
 from tests.support.acls import acl_set
@@ -44,6 +46,18 @@ class World:
             session(name), Operation.READ, resources, ApiKey.FETCH, quiet=quiet
         )
         return {each.name for each in found}
+
+
+    def operations(self, type_: ResourceType, name: str, of: str = "anna") -> int:
+        return self.authorizer.operations(session(of), type_)(name)
+
+    def decided_one_by_one(self, type_: ResourceType, name: str, of: str = "anna") -> int:
+        resource = [Resource(type_, name)]
+        return sum(
+            1 << each
+            for each in OPERATIONS[type_]
+            if not self.authorizer.decide(session(of), each, resource, ApiKey.METADATA, quiet=True)
+        )
 
 
 def allow(name: str, host: str = "*", kind: PatternType = PatternType.LITERAL) -> Acl:
@@ -264,3 +278,46 @@ def test_a_request_of_many_resources_costs_as_much_for_each_as_one_of_few() -> N
     Compared.times = 0
     assert len(world.denied(*many)) == count
     assert Compared.times < 10 * count
+
+
+NAMES = ("t", "to", "top", "other", "*")
+ACLS = st.lists(
+    st.builds(
+        Acl,
+        st.builds(
+            Pattern,
+            st.sampled_from((ResourceType.TOPIC, ResourceType.GROUP)),
+            st.sampled_from((PatternType.LITERAL, PatternType.PREFIXED)),
+            st.sampled_from(NAMES),
+        ),
+        st.builds(
+            Entry,
+            st.sampled_from(("User:anna", "User:bob", "User:*")),
+            st.sampled_from(("*", "0:0:0:0:0:0:0:1", "10.0.0.1")),
+            st.sampled_from([each for each in Operation if each is not Operation.ANY]),
+            st.sampled_from((Permission.ALLOW, Permission.DENY)),
+        ),
+    ),
+    max_size=12,
+)
+
+
+@given(acls=ACLS, is_open=st.booleans())
+def test_all_operations_at_once_are_those_that_are_allowed_one_by_one(
+    acls: list[Acl], is_open: bool
+) -> None:
+    world = World(Rules(super_users("User:root"), is_open))
+    world.acls = acl_set(acls)
+    for type_ in (ResourceType.TOPIC, ResourceType.GROUP):
+        for name in (*NAMES, "topic", ""):
+            for of in ("anna", "root"):
+                found = world.operations(type_, name, of)
+                assert found == world.decided_one_by_one(type_, name, of)
+
+
+def test_operations_are_of_the_acls_of_the_moment_and_logged_nowhere() -> None:
+    world = World()
+    assert world.operations(ResourceType.TOPIC, "t") == 0
+    world.acls = acl_set([allow("t")])
+    assert world.operations(ResourceType.TOPIC, "t") == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert list(world.authorizer.denied_lately()) == []
