@@ -26,6 +26,7 @@ from kbroker.net._wrapped_request import WrappedRequest  # no-cython-lint: a nam
 
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
 from kbroker.core._figures cimport kb_figure
+from kbroker.core._keyed_hash cimport kb_random_key
 from kbroker.core._limits cimport PROCESSORS_MAX
 from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.core._sync cimport kb_give_back_memory, kb_now_ns, kb_tune_malloc
@@ -118,7 +119,7 @@ _CLOSE_CAUSES = {
         " or set its security.protocol to that of the listener"),
     CAUSE_OPENING: "a handshake or an authentication that took too long",
     CAUSE_CROWDED: (
-        "the oldest where more than kbroker.max.unauthenticated.connections had not"
+        "one of them where more than kbroker.max.unauthenticated.connections had not"
         " authenticated; raise it if these were clients of yours"),
     CAUSE_OPENING_BYTES: (
         "long frames of more clients at a time than may send them before they have authenticated"),
@@ -146,6 +147,7 @@ cdef class SocketServer:
         long long unsent_bytes_max, int send_buffer_bytes, int receive_buffer_bytes,
         int opening_ms_max=OPENING_MS_MAX, int opening_max=OPENING_MAX,
         int opening_per_ip_max=OPENING_PER_IP_MAX, int opening_bytes_max=OPENING_BYTES_MAX,
+        draw_key=None,
     ):
         if not 1 <= processors <= PROCESSORS_MAX:
             raise ValueError(
@@ -157,6 +159,7 @@ cdef class SocketServer:
         self.settings.idle_ns_max = idle_ms_max * 1000000
         self.settings.opening_ns_max = opening_ms_max * <int64_t>1000000
         self.settings.opening_bytes_max = opening_bytes_max
+        self.settings.draw_key = kb_random_key() if draw_key is None else draw_key
         self.settings.pipelined = pipelined
         self.settings.pipelined_requests_max = pipelined_requests_max
         self.settings.pipelined_bytes_max = pipelined_bytes_max

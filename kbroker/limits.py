@@ -42,7 +42,7 @@ LISTENERS_MAX: Final = 16
 # connections.max.idle.ms is for clients that were served, and may be no bound at all. A broker has
 # kbroker.authentication.timeout.ms in its place, and settings in that of the next two.
 OPENING_MS_MAX: Final = 60_000
-# Of them at the same time. One more: the oldest is closed; of one address: it is not taken.
+# Of them at the same time. One more: one of them is closed; of one address: it is not taken.
 OPENING_MAX: Final = 1_000
 OPENING_PER_IP_MAX: Final = 100
 # Bytes of frames longer than 16 KB that all of them together may have sent. A token may have 512 KB
@@ -337,8 +337,8 @@ FETCH_SESSION_EVICTION_MS_MIN: Final = 120_000
 
 # The kernel's queue; also all that holds connections until the HTTP side has been imported.
 ADMIN_BACKLOG: Final = 64
-# Prometheus, a probe and a few people. Full: the one is closed that does not ask, or does not read
-# what it asked for, for longest.
+# Prometheus, a probe and a few people. Full: one is closed that does not ask, or does not read what
+# it asked for.
 ADMIN_CONNECTIONS_MAX: Final = 32
 # Request line and headers together. Longer: 400 and closed.
 ADMIN_HEADER_BYTES_MAX: Final = 16 * 1024

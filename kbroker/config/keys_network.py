@@ -151,10 +151,12 @@ KEYS: Final = (
         " authentication with SASL; later it is closed.",
         low=1, high=600_000, supported=True, kafka="-"),
     Key("kbroker.max.unauthenticated.connections", INT, 1_000,
-        "Connections in a TLS handshake or an authentication with SASL; of more the oldest is"
-        " closed.", low=1, supported=True, kafka="-"),
+        "Connections in a TLS handshake or an authentication with SASL; of more one is closed: of"
+        " two drawn at random, the one whose address has more of them.",
+        low=1, supported=True, kafka="-"),
     Key("kbroker.max.unauthenticated.connections.per.ip", INT, 100,
-        "Of those, connections from one address; further ones are closed at once.", low=1,
+        "Of those, connections from one address, or from one /64 of IPv6; further ones are"
+        " closed at once.", low=1,
         supported=True, kafka="-"),
     Key("request.timeout.ms", INT, 30_000,
         "How long the broker waits for the answer to a request of its own.", supported=True),

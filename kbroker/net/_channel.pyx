@@ -35,9 +35,11 @@ from kbroker.net._frames cimport (
     frames_next, frames_peer_name, frames_receive)
 from kbroker.net._leaving cimport note_all_came_back, report_left
 from kbroker.net._muted_waits cimport note_waited, note_waits
+from kbroker.net._opening cimport (
+    channel_is_opening, opening_add, opening_gives_back, opening_make_room, opening_remove)
 from kbroker.net._processor_lists cimport (
-    add_opening, channel_is_opening, channel_make_ready, channel_note_step, channel_shake_soon,
-    listener_opens, note_active, opening_gives_back, remove_opening, remove_recent, remove_shaking)
+    channel_make_ready, channel_note_step, channel_shake_soon, listener_opens, note_active,
+    remove_recent, remove_shaking)
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
@@ -125,7 +127,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
         channel.transport != NULL
         and channel.transport.open(
             listener.transport_context, channel.fd, &channel.transport_own) != 0
-    ) or kb_epoll_add(processor.epoll_fd, channel.fd, channel) != 0:
+    ) or opening_make_room(processor) or kb_epoll_add(processor.epoll_fd, channel.fd, channel):
         transport_close(channel)
         free(channel)
         return _not_taken(processor, connection)
@@ -137,7 +139,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
     state_times_begin(channel)
     note_active(channel)
     if channel_is_opening(channel):
-        add_opening(channel)
+        opening_add(channel)
     return channel
 
 
@@ -205,7 +207,7 @@ cdef int _open(Channel* channel) noexcept nogil:
     # From now on requests are read. -1: the channel is closed.
     if _fire(channel, AUTHENTICATION_COMPLETE) != 0:
         return -1
-    remove_opening(channel)
+    opening_remove(channel)
     frames_bound(channel)
     return 0
 
@@ -556,7 +558,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     close(channel.fd)
     channel.fd = -1
     if channel_is_opening(channel):
-        remove_opening(channel)
+        opening_remove(channel)
     if channel.shakes & SHAKES_SOON:
         remove_shaking(channel)
     quota_release(channel.ip_entry, 0)

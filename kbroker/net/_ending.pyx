@@ -22,8 +22,7 @@ from kbroker.core._figures cimport kb_count
 from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._channel cimport channel_close, channel_reap
-from kbroker.net._processor_lists cimport channel_is_opening
-from kbroker.net._quotas cimport quota_is_crowded
+from kbroker.net._opening cimport opening_to_close
 from kbroker.net._sleep cimport wake_processor
 from kbroker.net._transport cimport transport_end
 from kbroker.net._types cimport (
@@ -44,10 +43,10 @@ cdef void close_idle(Processor* processor) noexcept nogil:
 
 
 cdef void close_opening(Processor* processor) noexcept nogil:
-    cdef Channel* channel = processor.opening
-    cdef Channel* following
-    while channel != NULL:
-        following = channel.opening_after
+    cdef Channel* channel
+    cdef int at
+    for at in range(processor.opening_count - 1, -1, -1):
+        channel = processor.opening[at]
         if channel.ended_ns != 0:
             if processor.now_ns - channel.ended_ns > <int64_t>LINGER_NS:
                 channel_close(channel)
@@ -57,19 +56,14 @@ cdef void close_opening(Processor* processor) noexcept nogil:
         ):
             kb_count(&processor.closes[CAUSE_OPENING], 1)
             channel_close(channel)
-        channel = following
 
 
 cdef void close_crowding(Processor* processor, const Channel* newest) noexcept nogil:
-    """Where too many connections have not authenticated, one that comes has the oldest closed: who
-    means to authenticate is quick."""
-    cdef Channel* oldest = processor.opening_oldest
-    if (
-        oldest != NULL and oldest != newest and channel_is_opening(newest)
-        and quota_is_crowded(newest.ip_entry)
-    ):
+    """Where too many connections have not authenticated, one that comes has another closed."""
+    cdef Channel* channel = opening_to_close(processor, newest)
+    if channel != NULL:
         kb_count(&processor.closes[CAUSE_CROWDED], 1)
-        channel_close(oldest)
+        channel_close(channel)
 
 
 cdef void close_unread(Processor* processor) noexcept nogil:

@@ -188,6 +188,7 @@ cdef void processor_free(Processor* processor) noexcept nogil:
     request_times_free(processor)
     blocks_free(processor)
     free(processor.copies)
+    free(processor.opening)
     if processor.epoll_fd >= 0:
         close(processor.epoll_fd)
     if processor.event_fd >= 0:

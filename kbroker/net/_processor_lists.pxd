@@ -1,16 +1,12 @@
 # cython: language_level=3
-"""The lists of a Processor's channels: by their last activity, those that are ready, those that
-shake hands, and those that are not open yet.
+"""The lists of a Processor's channels: by their last activity, those that are ready, and those
+that shake hands. Those that are not open yet: `_opening`.
 
 Inline, no module of its own. In the Processor's turn.
 """
 
-from kbroker._state cimport HANDSHAKING
-from kbroker.core._atomics cimport kb_add_i64
 from kbroker.core._list cimport linked_append, linked_insert, linked_remove, list_append
-from kbroker.net._quotas cimport quota_opened
-from kbroker.net._types cimport (
-    SHAKES_FIRST, SHAKES_SOON, Channel, Listener, Processor, Request)
+from kbroker.net._types cimport SHAKES_FIRST, SHAKES_SOON, Channel, Listener, Processor
 
 
 cdef inline void _move_to_newest(Channel* channel) noexcept nogil:
@@ -38,36 +34,6 @@ cdef inline void remove_recent(Channel* channel) noexcept nogil:
 # Whether its connections are to shake hands or to authenticate before their first request.
 cdef inline int listener_opens(const Listener* listener) noexcept nogil:
     return listener.transport != NULL or listener.authenticates
-
-
-cdef inline int channel_is_opening(const Channel* channel) noexcept nogil:
-    return channel.state >= HANDSHAKING
-
-
-cdef enum:
-    OPENING_FRAMES_FREE = 16
-
-
-cdef inline void add_opening(Channel* channel) noexcept nogil:
-    channel.opening_since_ns = channel.processor.now_ns
-    linked_insert(&channel.processor.opening, &channel.processor.opening_oldest, channel,
-                  &channel.opening_before, NULL, "opening channels: nothing is before the first")
-
-
-# A frame of its authentication has come back: the time in which a handler had it was not the
-# client's. Of the first frames, which are more than any mechanism has: for a client that sends its
-# frames ahead a handler nearly always has one.
-cdef inline void opening_gives_back(Channel* channel, const Request* request) noexcept nogil:
-    if request.request_id < OPENING_FRAMES_FREE:
-        channel.opening_since_ns += channel.processor.now_ns - request.received_ns
-
-
-cdef inline void remove_opening(Channel* channel) noexcept nogil:
-    linked_remove(&channel.processor.opening, &channel.processor.opening_oldest, channel,
-                  &channel.opening_before, "opening channels: neighbours name each other")
-    kb_add_i64(&channel.processor.settings.opening_total, -channel.opening_bytes)
-    channel.opening_bytes = 0
-    quota_opened(channel.ip_entry)
 
 
 cdef enum:

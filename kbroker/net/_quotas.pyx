@@ -3,12 +3,13 @@
 
 Acceptors acquire before a connection is handed on, Processors release when it ends, so counts go
 down on every disconnect. An address is its 16 bytes, IPv4 as IPv4-mapped. Entries of addresses
-without connections and without an override are removed, so the table holds no more of those than
+without connections and without an override are removed, so the tables hold no more of those than
 there are connections.
 
 Connections that have not authenticated yet (opening) are counted apart, since any client may have
-them: of one address no more than `opening_per_ip_max` are taken. Of all addresses more than
-`opening_max` are a crowd, in which each that comes has the oldest one closed (`_ending`).
+them: of one network no more than `opening_per_ip_max` are taken. A network is an address, or the
+/64 of one of IPv6, since that is what a host has. Of all networks more than `opening_max` are a
+crowd, in which each that comes has another one closed (`_opening`).
 
 One mutex, held for a short search; last in the lock order, with the request
 queue's.
@@ -16,7 +17,7 @@ queue's.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._name_hash cimport name_hash
@@ -45,7 +46,10 @@ cdef void quotas_free(ConnectionQuotas* quotas) noexcept nogil:
         return
     for place in range(table_places(&quotas.entries)):
         free(quotas.entries.places[place])
+    for place in range(table_places(&quotas.networks)):
+        free(quotas.networks.places[place])
     table_free(&quotas.entries)
+    table_free(&quotas.networks)
     pthread_mutex_destroy(&quotas.lock)
     free(quotas)
 
@@ -58,17 +62,68 @@ cdef inline int _is_address(const void* entry, const void* address) noexcept nog
     return memcmp((<const IpEntry*>entry).address, address, 16) == 0
 
 
+cdef uint32_t _network_hash(const void* network) noexcept nogil:
+    return name_hash((<const NetworkEntry*>network).first, 16)
+
+
+cdef inline int _is_first(const void* network, const void* address) noexcept nogil:
+    return memcmp((<const NetworkEntry*>network).first, address, 16) == 0
+
+
+cdef inline int _is_ipv4(const uint8_t* address) noexcept nogil:
+    cdef int at
+    for at in range(10):
+        if address[at] != 0:
+            return 0
+    return address[10] == 0xFF and address[11] == 0xFF
+
+
+cdef NetworkEntry* _network_locked(
+    ConnectionQuotas* quotas, const uint8_t* address
+) noexcept nogil:
+    cdef uint8_t first[16]
+    cdef uint32_t hash
+    cdef NetworkEntry* network
+    memcpy(first, address, 16)
+    if not _is_ipv4(address):
+        memset(first + 8, 0, 8)
+    hash = name_hash(first, 16)
+    network = <NetworkEntry*>table_find(&quotas.networks, hash, _is_first, first)
+    if network != NULL or table_room(&quotas.networks, _network_hash) != 0:
+        return network
+    network = <NetworkEntry*>calloc(1, sizeof(NetworkEntry))
+    if network != NULL:
+        memcpy(network.first, first, 16)
+        table_put(&quotas.networks, network, hash)
+    return network
+
+
+cdef void _leave_network_locked(IpEntry* entry) noexcept nogil:
+    entry.network.addresses -= 1
+    if entry.network.addresses > 0:
+        return
+    table_remove(&entry.quotas.networks, entry.network, _network_hash,
+                 "connection quotas: a network that leaves is in the table")
+    free(entry.network)
+
+
 cdef IpEntry* _entry_locked(ConnectionQuotas* quotas, const uint8_t* address) noexcept nogil:
     cdef uint32_t hash = name_hash(address, 16)
     cdef IpEntry* entry = <IpEntry*>table_find(&quotas.entries, hash, _is_address, address)
     if entry != NULL or table_room(&quotas.entries, _hash) != 0:
         return entry
     entry = <IpEntry*>calloc(1, sizeof(IpEntry))
-    if entry != NULL:
-        memcpy(entry.address, address, 16)
-        entry.quotas = quotas
-        entry.bound = -1
-        table_put(&quotas.entries, entry, hash)
+    if entry == NULL:
+        return NULL
+    entry.network = _network_locked(quotas, address)
+    if entry.network == NULL:
+        free(entry)
+        return NULL
+    entry.network.addresses += 1
+    memcpy(entry.address, address, 16)
+    entry.quotas = quotas
+    entry.bound = -1
+    table_put(&quotas.entries, entry, hash)
     return entry
 
 
@@ -77,6 +132,7 @@ cdef void _drop_unused_locked(IpEntry* entry) noexcept nogil:
         return
     table_remove(&entry.quotas.entries, entry, _hash,
                  "connection quotas: an address that leaves is in the table")
+    _leave_network_locked(entry)
     free(entry)
 
 
@@ -126,13 +182,13 @@ cdef IpEntry* quota_acquire(
         bound = entry.bound if entry.bound >= 0 else quotas.per_ip_max
         if (
             entry.count >= bound or (of_clients and quotas.total >= quotas.total_max)
-            or (opens and entry.opening >= quotas.opening_per_ip_max)
+            or (opens and entry.network.opening >= quotas.opening_per_ip_max)
         ):
             _drop_unused_locked(entry)
             entry = NULL
         else:
             entry.count += 1
-            entry.opening += opens
+            entry.network.opening += opens
             quotas.total += 1
             quotas.opening += opens
     unlock_ranked(&quotas.lock, RANK_QUEUE)
@@ -161,9 +217,21 @@ cdef void quota_opened(void* entry) noexcept nogil:
 
 
 cdef void _opened_locked(IpEntry* ip, int opens) noexcept nogil:
-    ip.opening -= opens
+    ip.network.opening -= opens
     ip.quotas.opening -= opens
-    require(ip.opening >= 0, "connection quotas: what has opened was opening", ip.opening, 0)
+    require(ip.network.opening >= 0, "connection quotas: what has opened was opening",
+            ip.network.opening, 0)
+
+
+cdef int32_t quota_opening(const void* entry) noexcept nogil:
+    cdef const IpEntry* ip = <const IpEntry*>entry
+    cdef int32_t opening
+    if ip == NULL:
+        return 0
+    lock_ranked(&ip.quotas.lock, RANK_QUEUE)
+    opening = ip.network.opening
+    unlock_ranked(&ip.quotas.lock, RANK_QUEUE)
+    return opening
 
 
 cdef int quota_is_crowded(const void* entry) noexcept nogil:

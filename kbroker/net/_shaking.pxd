@@ -8,8 +8,8 @@ long as all else has taken since the last step. So those who are served wait twi
 or for one step. A Processor that has nothing else to do polls after each of them.
 
 The step after the transport's answer, the costly one, is before those of others. Else, where
-connections come faster than steps are taken, each is the oldest that is not open by then, and is
-closed for a newer one (`close_crowding`) with all that it has cost. What the client sends then may
+connections come faster than steps are taken, most are closed for newer ones (`close_crowding`) by
+then, with all that they have cost. What the client sends then may
 come in pieces, such as a chain of certificates: a step that lacks the rest costs little, and the
 next one is before the others as well, up to SHAKES_STEPS_MAX of them in all.
 

@@ -91,7 +91,7 @@ cdef enum:
     CAUSE_OPENING = 12            # its handshake or authentication took too long
     CAUSE_TLS_HELLO = 13          # a client begins with TLS where there is none
     CAUSE_EXPIRED = 14            # its session was over, and it did not authenticate again
-    CAUSE_CROWDED = 15            # the oldest of too many that had not authenticated
+    CAUSE_CROWDED = 15            # one of too many that had not authenticated
     CAUSE_OPENING_BYTES = 16      # too many bytes of those that had not authenticated
     CAUSES = 17
 
@@ -228,8 +228,6 @@ cdef struct Channel:
     Channel* next_closed
     Channel* next_noted           # while the turn's requests are handed over
     Channel* next_throttled
-    Channel* opening_before       # of those that are not open yet
-    Channel* opening_after
     Channel* shaking_before       # of those whose handshake can go on
     Channel* shaking_after
     Processor* processor
@@ -276,6 +274,7 @@ cdef struct Channel:
     int64_t last_active_ns
     int64_t state_since_ns        # it is in its state since then
     int64_t waiting_since_ns      # muted, with bytes waiting
+    int opening_at                # its place among those that are not open yet
     int64_t opening_since_ns      # it is to be open so long after it
     int64_t opening_bytes         # of the total, for its frames until then
     int64_t throttled_until_ns    # 0: it is not in the Processor's list
@@ -340,6 +339,7 @@ cdef struct NetworkSettings:
     int64_t opening_ns_max        # from the connection to the end of its authentication
     int64_t opening_bytes_max     # of frames before that, over all connections
     int64_t opening_total         # atomic
+    uint64_t draw_key             # of the draws among those that are not open yet
     int32_t pipelined             # channel.pipelining.enable
     int32_t pipelined_requests_max
     int64_t pipelined_bytes_max
@@ -395,8 +395,10 @@ cdef struct Processor:
     Channel* newest
     Channel* closed_head
     Channel* throttled
-    Channel* opening              # the newest first
-    Channel* opening_oldest
+    Channel** opening             # those that are not open yet; see _opening
+    int opening_count
+    int opening_room
+    uint64_t draws                # among them
     Channel* closed_before_sleep   # the heads of both when it went to sleep: what a lender adds
     Channel* throttled_before_sleep  # is news to it
     Request* batch_head           # complete in this turn, pushed to the queue in one go

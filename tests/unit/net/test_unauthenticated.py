@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import select
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+
+import pytest
 
 from kbroker._net import WrappedRequest
 from kbroker.security.session import ANONYMOUS
@@ -14,9 +20,11 @@ from tests.unit.net.over_tls import MakeRig, Over, tls_context
 from tests.unit.net.test_authenticating_channels import ALICE, LATE, Authenticator
 
 CROWDED = (
-    "the oldest where more than kbroker.max.unauthenticated.connections had not authenticated;"
+    "one of them where more than kbroker.max.unauthenticated.connections had not authenticated;"
     " raise it if these were clients of yours"
 )
+ALONE = ("unshare", "--user", "--map-root-user", "--net")
+KEY = 0x5DEECE66D1CE4E5B  # of the draws
 AUTHENTICATES = {"authenticates": True, "principal": ANONYMOUS}
 
 
@@ -57,23 +65,70 @@ def test_those_of_one_address_are_bounded(
     assert over.rig.server.closes()[CROWDED] == 0
 
 
-def test_of_all_the_oldest_gives_way(
-    make_rig: MakeRig, authority: Authority, broker: Certificate
-) -> None:
-    over = Over(make_rig, authority, tls_context(broker), opening_max=3, processors=1)
-    waiting = silent(over.rig, 3)
-    served = over.client()
-    assert is_ended(waiting[0])
-    assert over.rig.server.closes()[CROWDED] == 1
-    served.send(cold_frame(b"x", 1))
-    assert served.receive_cold() == (1, b"x")
-    waiting[1].socket.sendall(b"\x16")  # it goes on being the oldest
-    last = silent(over.rig, 1)[0]
-    with last.socket, waiting[2].socket:
-        assert over.rig.server.closes()[CROWDED] == 1
-        over.rig.client()
-        assert is_ended(waiting[1])
-        assert over.rig.server.closes()[CROWDED] == 2
+def closed_by(rig: Rig, waiting: list[Client], host: str) -> int:
+    """Which of those that wait is closed for one that comes from `host`, and waits then, too."""
+    waiting.append(rig.client(host=host))
+    watched = {client.socket: at for at, client in enumerate(waiting)}
+    ended, _, _ = select.select(watched, [], [], 60)
+    (at,) = (watched[each] for each in ended)
+    assert is_ended(waiting[at])
+    waiting.pop(at).reset()
+    return at
+
+
+def test_of_all_one_at_random_gives_way(make_rig: MakeRig) -> None:
+    """The oldest is the nearest to the end of its login: where that one is closed, and more come
+    within the time of a login than may wait, none gets in."""
+    rig = make_rig(
+        dispatch=Authenticator(), opening_max=8, processors=1, listener=AUTHENTICATES, draw_key=KEY
+    )
+    waiting = silent(rig, 8)
+    closed = [closed_by(rig, waiting, "127.0.0.1") for _ in range(200)]
+    assert set(closed) == set(range(8))  # any of them, but not the one that came
+    assert max(map(closed.count, range(8))) < 50
+    assert rig.server.closes()[CROWDED] == 200
+    waiting[0].send(framed(b"let me in"))
+    assert waiting[0].receive() == b"welcome"
+    closed_before = rig.server.closes()[CROWDED]
+    silent(rig, 1)  # there is room for one
+    assert rig.server.closes()[CROWDED] == closed_before
+
+
+def test_an_address_with_few_keeps_its_place_in_a_crowd(make_rig: MakeRig) -> None:
+    rig = make_rig(
+        dispatch=Authenticator(), opening_max=20, processors=1, listener=AUTHENTICATES, draw_key=KEY
+    )
+    slow = rig.client(host="127.0.0.2")
+    eventually(lambda: rig.total("connections") == 1)
+    waiting = silent(rig, 19)
+    for _ in range(100):
+        closed_by(rig, waiting, "127.0.0.1")
+    slow.send(framed(b"let me in"))
+    assert slow.receive() == b"welcome"
+
+
+def test_an_address_with_many_is_not_kept_out_of_a_crowd(make_rig: MakeRig) -> None:
+    """Many clients with one address, and others with an address each: two are drawn, not all."""
+    rig = make_rig(
+        dispatch=Authenticator(), opening_max=20, processors=1, listener=AUTHENTICATES, draw_key=KEY
+    )
+    waiting = [rig.client(host=f"127.0.1.{1 + at}") for at in range(16)]
+    waiting += [rig.client(host="127.0.0.2") for _ in range(4)]
+    eventually(lambda: rig.total("connections") == 20)
+    ours = set(waiting[16:])
+    for at in range(10):
+        closed_by(rig, waiting, f"127.0.2.{1 + at}")
+    assert len(ours.intersection(waiting)) >= 2
+
+
+@pytest.mark.skipif(
+    subprocess.run([*ALONE, "true"], check=False, capture_output=True).returncode != 0,
+    reason="needs a network namespace (unshare)",
+)
+def test_those_of_a_network_of_ipv6_are_bounded(tmp_path: Path) -> None:
+    """A host has 2^64 addresses."""
+    child = [sys.executable, "-m", "tests.unit.net.one_network_child", str(tmp_path)]
+    subprocess.run([*ALONE, *child], check=True, timeout=300)
 
 
 def test_counts_are_given_back(make_rig: MakeRig) -> None:
