@@ -3,7 +3,7 @@
 Connections are accepted here and not by uvicorn, for two reasons. Each gets the context of the
 moment it is accepted, so a certificate that is replaced holds from the next connection on. And a
 connection is none of uvicorn's before its handshake is over: those that do not go on with it are
-bounded here, in number and in time. Where there are too many, the oldest gives way.
+bounded here, in number and in time. Where there are too many, one gives way (`crowd.py`).
 
 A handshake is computed on the control loop, which replicas share: a pause after each connection
 bounds what strangers can take of it.
@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from kbroker.admin.crowd import gives_way
 from kbroker.limits import (
     ADMIN_CONNECTIONS_MAX,
     ADMIN_HANDSHAKE_PAUSE_S,
@@ -60,7 +61,8 @@ class SecureSockets:
         self._context = context
         self._make = make
         self._accepting: list[asyncio.Task[None]] = []
-        self._opening: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
+        self._opening: dict[asyncio.Task[None], socket.socket] = {}
+        self._hosts: dict[asyncio.Task[None], str] = {}
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -80,8 +82,8 @@ class SecureSockets:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(listening)
-                self._begin(connection)
+                connection, peer = await loop.sock_accept(listening)
+                self._begin(connection, str(peer[0]))
             except Exception as error:  # no descriptors or memory; the client waits
                 why = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 lines.write(logging.WARNING, why, "the admin port accepts no connection: %s", why)
@@ -89,19 +91,20 @@ class SecureSockets:
                 continue
             await asyncio.sleep(ADMIN_HANDSHAKE_PAUSE_S)
 
-    def _begin(self, connection: socket.socket) -> None:
+    def _begin(self, connection: socket.socket, host: str) -> None:
         if len(self._opening) >= ADMIN_CONNECTIONS_MAX:
-            _end(next(iter(self._opening.values())))
-        task = asyncio.get_running_loop().create_task(self._open(connection))
+            tasks = list(self._opening)
+            _end(self._opening[gives_way(tasks, tasks, self._hosts.__getitem__)])
+        task = asyncio.get_running_loop().create_task(self._open(connection, host))
         self._opening[task] = connection
+        self._hosts[task] = host
         task.add_done_callback(self._opened)
 
     def _opened(self, task: asyncio.Task[None]) -> None:
-        del self._opening[task]
+        del self._opening[task], self._hosts[task]
 
-    async def _open(self, connection: socket.socket) -> None:
+    async def _open(self, connection: socket.socket, host: str) -> None:
         loop = asyncio.get_running_loop()
-        host = _host_of(connection)
         try:
             await loop.connect_accepted_socket(
                 self._make, connection, ssl=self._context(),
@@ -120,10 +123,3 @@ def _end(connection: socket.socket) -> None:
     """Its handshake fails, wherever it is; the event loop closes it then."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _host_of(connection: socket.socket) -> str:
-    try:
-        return str(connection.getpeername()[0])
-    except OSError:
-        return "a client that has gone"

@@ -24,6 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kbroker.admin.app import Backend, Run, make_app
 from kbroker.admin.console_mount import ConsoleMount
+from kbroker.admin.crowd import gives_way
 from kbroker.admin.secure_sockets import Context, SecureSockets
 from kbroker.limits import (
     ADMIN_AHEAD_BYTES_MAX,
@@ -46,26 +47,31 @@ class BoundedProtocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
     _in_request: bool = True  # a fresh connection is one that owes a request
-    _waits_since: float = 0.0  # for the peer, on the loop's clock
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._waits_since = self.loop.time()
         self._make_room()
         self._rearm(ADMIN_REQUEST_TIMEOUT_S)
 
     def _make_room(self) -> None:
-        """Where there are too many, the connection whose peer owes something for longest gives way:
-        those that send no request, or do not read, would keep out those that do. This one has
-        waited least."""
+        """Where there are too many, another connection whose peer owes something gives way: those
+        that send no request, or do not read, would keep out those that do."""
         held = [
             each
             for each in self.connections
             if isinstance(each, BoundedProtocol) and not each.transport.is_closing()
         ]
         if len(held) > ADMIN_CONNECTIONS_MAX:
-            waiting = [each for each in held if not each.is_answering or each.is_unread]
-            min(waiting, key=lambda each: each._waits_since).transport.abort()
+            waiting = [
+                each
+                for each in held
+                if each is not self and (not each.is_answering or each.is_unread)
+            ]
+            gives_way(waiting or [self], held, lambda each: each.host).transport.abort()
+
+    @property
+    def host(self) -> str:
+        return self.client[0] if self.client else ""
 
     @property
     def is_answering(self) -> bool:
@@ -103,7 +109,6 @@ class BoundedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         self._in_request = False
-        self._waits_since = self.loop.time()
         # What the peer has not taken by then it will not want.
         unsent = self.transport.is_closing() or self.transport.get_write_buffer_size() > 0
         self._rearm(ADMIN_REQUEST_TIMEOUT_S if unsent else ADMIN_KEEP_ALIVE_S)

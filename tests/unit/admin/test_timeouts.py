@@ -8,10 +8,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from kbroker.admin import server
+from kbroker.admin import crowd, server
 from kbroker.cli.start import serve_admin
 from kbroker.config import BrokerConfig
 from kbroker.limits import ADMIN_CONNECTIONS_MAX
@@ -70,6 +71,27 @@ def test_connections_that_owe_a_request_do_not_keep_out_one_that_sends_it(
             url = "http://{}:{}/healthz".format(*address)
             with urllib.request.urlopen(url, timeout=30) as answer:
                 assert answer.status == 200
+
+
+def test_many_connections_of_another_address_do_not_keep_out_a_visitor_from_afar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More come before its request has arrived than there may be."""
+    monkeypatch.setattr(crowd, "DICE", Random(1))
+    with admin_port(tmp_path) as address, ExitStack() as stack:
+        url = "http://{}:{}/healthz".format(*address)
+        with urllib.request.urlopen(url, timeout=30):
+            pass  # the HTTP side is there
+        afar = stack.enter_context(
+            socket.create_connection(address, timeout=60, source_address=("127.0.0.2", 0))
+        )
+        for _ in range(2 * ADMIN_CONNECTIONS_MAX):
+            other = stack.enter_context(socket.create_connection(address, timeout=60))
+            other.sendall(HALF)
+        with urllib.request.urlopen(url, timeout=30):
+            pass  # those before it have been taken
+        afar.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200" in afar.recv(1024)
 
 
 def test_connections_that_do_not_read_do_not_keep_out_one_that_does(
