@@ -370,6 +370,8 @@ CONSOLE_DOWNLOAD_MS_MAX: Final = 30_000
 CONSOLE_CLIENT_TIMEOUT_MS: Final = 5_000
 # Live tails and downloads at the same time. One more: 503.
 CONSOLE_STREAMS_MAX: Final = 4
+# Of them, those of one user, or of one network without a login. One more: 503.
+CONSOLE_STREAMS_PER_VISITOR_MAX: Final = 2
 # Rows of a stream that are sent at once, and its wait where nothing has come.
 CONSOLE_STREAM_ROWS_MAX: Final = 200
 CONSOLE_STREAM_PAUSE_MS: Final = 250

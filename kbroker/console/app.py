@@ -14,6 +14,7 @@ are noted as a failure of the thread and answered with 500, without their text.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -52,6 +53,7 @@ from kbroker.limits import (
     CONSOLE_DOWNLOAD_MS_MAX,
     CONSOLE_PAGE_MS_MAX,
     CONSOLE_STREAMS_MAX,
+    CONSOLE_STREAMS_PER_VISITOR_MAX,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class Console:
             Lane(f"{THREAD_NAME}-records", broker, clock),
         )
         self._logins = Logins(clock, self._sweep)
-        self._streams = 0
+        self._streams: Counter[tuple[str, str]] = Counter()  # by visitor
         self._places = _navigation()
 
     def stop(self) -> None:
@@ -197,10 +199,14 @@ class Console:
         left: Left,
         send: Send,
     ) -> None:
-        if self._streams >= CONSOLE_STREAMS_MAX:
-            raise Refused(
-                f"{CONSOLE_STREAMS_MAX} tails and downloads are under way", "end one of them", 503
-            )
+        visitor = _visitor_of(request, session)
+        for count, most, whose in (
+            (self._streams[visitor], CONSOLE_STREAMS_PER_VISITOR_MAX, "of yours "),
+            (self._streams.total(), CONSOLE_STREAMS_MAX, ""),
+        ):
+            if count >= most:
+                words = f"{most} tails and downloads {whose}are under way"
+                raise Refused(words, "end one of them", 503)
         if request.method != "GET":
             raise Refused("a stream has no head of its own", "ask with GET", 405)
         lane = self._lanes[found.route.long]
@@ -218,14 +224,14 @@ class Console:
                 raise LoginNeeded
             return await self._run(lane, work, CONSOLE_DOWNLOAD_MS_MAX, request, left)
 
-        self._streams += 1
+        self._streams[visitor] += 1
         try:
             if found.route.kind is Kind.TAIL:
                 await streams.send_tail(request, send, run, steps, units, self._explained)
             else:
                 await streams.send_download(request, send, run, steps, "messages", self._explained)
         finally:
-            self._streams -= 1
+            self._streams -= Counter([visitor])  # without those that have none
 
     async def _login(self, request: Request, session: Session | None, receive: Receive) -> Answer:
         if request.path.endswith("/logout"):
@@ -409,3 +415,10 @@ def _units_of(route: Route, asked: Asked) -> list[Unit]:
 
 def _module(route: Route) -> Any:
     return import_module(f"kbroker.console.{route.module}")
+
+
+def _visitor_of(request: Request, session: Session | None) -> tuple[str, str]:
+    """Whom streams are counted for: a user, wherever from, or what has no login of a network."""
+    if session is not None and session.login is not None:
+        return "user", session.name
+    return "network", request.network

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +18,12 @@ from kbroker.console.page import Cell, Column, Notice, Page, Table, Tone, Unit
 from kbroker.console.routes import Kind
 from kbroker.console.worker import Job
 from kbroker.errors import ErrorCode, KafkaError, UserError
-from kbroker.limits import CONSOLE_BODY_BYTES_MAX, CONSOLE_JOBS_MAX, CONSOLE_STREAMS_MAX
+from kbroker.limits import (
+    CONSOLE_BODY_BYTES_MAX,
+    CONSOLE_JOBS_MAX,
+    CONSOLE_STREAMS_MAX,
+    CONSOLE_STREAMS_PER_VISITOR_MAX,
+)
 from tests.unit.console.asgi import PASSWORD, Answer, FakeClients, Harness
 
 TIMEOUT_S = 20
@@ -271,35 +276,53 @@ def test_a_tail_is_rows_and_notices_to_its_end(
     assert end[0] == "event: end" and "NOT_LEADER_OR_FOLLOWER" in end[1]
 
 
-def test_streams_are_bounded_and_end_with_their_visitors(console: Harness) -> None:
-    def endless(asked: Asked) -> Iterator[Any]:
-        while True:
-            asked.pause()
-            yield None
+def endless(asked: Asked) -> Iterator[Any]:
+    while True:
+        asked.pause()
+        yield None
 
+
+@pytest.fixture
+def open_console(console: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
+    """For visitors of other machines, too."""
+    return Harness(monkeypatch, "admin.console.enable=true")
+
+
+def refused_beside(console: Harness, held: Sequence[int], asks: Sequence[int]) -> list[bool]:
+    """Whether visitors, who come from networks of these numbers, get no tail beside `held`."""
     console.page("tail", endless, Kind.TAIL)  # type: ignore[arg-type]
 
-    async def crowd() -> tuple[Answer, list[Answer], Answer]:
+    def tail(number: int, **how: Any) -> Coroutine[Any, Any, Answer]:
+        return console.ask("/ui/tail", headers={"x-forwarded-for": f"10.0.0.{number}"}, **how)
+
+    async def crowd() -> list[Answer]:
         gone = asyncio.Event()
         begun = asyncio.Semaphore(0)
         streams = [
-            asyncio.ensure_future(
-                console.ask("/ui/tail", gone=gone, took=lambda piece: begun.release())
-            )
-            for _ in range(CONSOLE_STREAMS_MAX)
+            asyncio.ensure_future(tail(each, gone=gone, took=lambda piece: begun.release()))
+            for each in held
         ]
-        for _ in range(CONSOLE_STREAMS_MAX):
+        for _ in held:
             await begun.acquire()
-        refused = await console.ask("/ui/tail")
-        gone.set()
-        ended = await asyncio.gather(*streams)
         left = asyncio.Event()
         left.set()
-        return refused, ended, await console.ask("/ui/tail", gone=left)
+        answers = [await tail(each, gone=left) for each in asks]
+        gone.set()
+        assert all(each.status == 200 for each in await asyncio.gather(*streams))
+        return [*answers, await tail(asks[0], gone=left)]
 
-    refused, ended, after = console.run(crowd())[0]
-    assert refused.status == 503 and after.status != 503
-    assert all(each.status == 200 for each in ended)
+    *beside, after = console.run(crowd())[0]
+    assert after.status != 503, "they end with their visitors"
+    return [each.status == 503 for each in beside]
+
+
+def test_streams_are_bounded_and_end_with_their_visitors(open_console: Harness) -> None:
+    assert refused_beside(open_console, range(CONSOLE_STREAMS_MAX), [9]) == [True]
+
+
+def test_a_visitor_leaves_streams_to_others(open_console: Harness) -> None:
+    held = [1] * CONSOLE_STREAMS_PER_VISITOR_MAX
+    assert refused_beside(open_console, held, [1, 2]) == [True, False]
 
 
 def test_a_stream_lets_the_server_read_once_however_long_it_is(console: Harness) -> None:
