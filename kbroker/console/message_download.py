@@ -1,6 +1,7 @@
 """The messages of a query as NDJSON: a JSON object a line, up to a bound of bytes.
 
-The fields are those of `kbroker consume --json`. What is no UTF-8 is in base64, in a field of its
+The fields are those of `kbroker consume --json`, and what a terminal would not print is escaped,
+since it may go to one. What is no UTF-8 is in base64, in a field of its
 own. A download that ends before the log does has a last line with the reason and with the path of
 the messages page that goes on. Owner: the console's thread; a piece is some 64 KB, or what a part
 of a second has brought, so that other visitors have the thread in between.
@@ -9,6 +10,7 @@ of a second has brought, so that other visitors have the thread in between.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +33,8 @@ LOOKING_MS_MAX: Final = 20_000
 _PIECE_BYTES: Final = 64 * 1024
 _STEP_MS: Final = 200
 _HELD_BYTES_MAX: Final = 16 * 1024 * 1024
+# JSON escapes the control characters of ASCII, except the last one.
+_NO_ASCII: Final = re.compile(r"[^\x00-\x7e]+")
 
 
 def download(asked: Asked) -> Iterator[bytes]:
@@ -121,7 +125,16 @@ def _line(topic: str, found: Found, *, with_values: bool) -> bytes:
         document |= _payload("key", record.key)
         if with_values:
             document |= _payload("value", record.value)
-    return json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n"
+    text = _NO_ASCII.sub(_escaped, json.dumps(document, ensure_ascii=False))
+    return text.encode(errors="replace") + b"\n"
+
+
+def _escaped(some: re.Match[str]) -> str:
+    """Without what moves the cursor of a terminal or turns the direction of text: the same JSON."""
+    text = some[0]
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def _payload(name: str, payload: bytes | None) -> dict[str, str | None]:

@@ -349,6 +349,18 @@ def test_a_download() -> None:
     assert lines[2]["key"] is None
 
 
+def test_a_download_does_nothing_to_a_terminal() -> None:
+    """NEXT LINE and CSI of eight bits, DELETE, an override of the direction, a character beyond
+    16 bits that is not printed; what is printed stays as it is."""
+    text = "a\x1b\x7f\x85\x9b31m\u202e\u2066\U000e0001 \u00e9\u4e16\U0001f600"
+    log = one_log(Record(text.encode(), text.encode(), ((text, b""),), NOW_MS, 0))
+    line = b"".join(download(asked(log, {"order": "oldest"})))
+    assert line.decode().rstrip("\n").isprintable()
+    found = json.loads(line)
+    assert found["key"] == found["value"] == found["headers"][0]["name"] == text
+    assert "\u00e9\u4e16\U0001f600" in line.decode()
+
+
 def test_a_download_is_bounded_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_download, "DOWNLOAD_BYTES_MAX", 10_000)
     log = FakePartition()
