@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from kbroker.console.asked import Refused
-from kbroker.console.network import network_of
+from kbroker.console.network import is_https, network_of
 from kbroker.limits import CONSOLE_BODY_BYTES_MAX, CONSOLE_FIELDS_MAX
 
 Scope = MutableMapping[str, Any]
@@ -69,11 +69,12 @@ def request_of(scope: Scope, *, is_local: bool) -> Request:
     query = scope.get("query_string", b"").decode("latin-1")
     path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
     headers[":address"] = f"{path}?{query}" if query else path
+    peer = (scope.get("client") or ("",))[0]
     return Request(
         scope["method"], path, first_values(query), headers,
-        network=network_of((scope.get("client") or ("",))[0], scope["headers"]),
+        network=network_of(peer, scope["headers"]),
         port=(scope.get("server") or ("", 0))[1] or 0,
-        is_secure=scope.get("scheme") == "https", is_local=is_local,
+        is_secure=is_https(scope.get("scheme", ""), peer, scope["headers"]), is_local=is_local,
         prolong=(scope.get("extensions") or {}).get("kbroker.prolong", {}).get("call", _nothing),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 from kbroker.clock import ManualClock
 from kbroker.console.login import COOKIE, Logins
 from kbroker.console.network import network_of
-from kbroker.console.request import Answer, Request
+from kbroker.console.request import Answer, Request, request_of
 from kbroker.console.sessions import Sessions, Tries
 from kbroker.limits import (
     CONSOLE_LOGIN_PERIOD_MS,
@@ -165,6 +165,36 @@ def test_the_network_of_a_visitor(peer: str, headers: dict[str, str], network: s
 def test_a_proxy_that_adds_a_line_of_its_own_has_the_last_word() -> None:
     sent = [(b"x-forwarded-for", b"192.0.2.9"), (b"X-Forwarded-For", b"192.0.2.1")]
     assert network_of("127.0.0.1", sent) == "192.0.2.1"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "peer", "headers", "is_secure"),
+    [
+        ("http", "127.0.0.1", {}, False),
+        ("https", "10.0.0.1", {}, True),
+        ("http", "127.0.0.1", {"X-Forwarded-Proto": "https"}, True),
+        ("http", "127.0.0.1", {"X-Forwarded-Proto": "https, http"}, False),  # the nearest proxy's
+        ("http", "127.0.0.1", {"X-Forwarded-Proto": "http"}, False),
+        ("http", "::1", {"X-Forwarded-Proto": "HTTPS"}, True),
+        ("http", "10.0.0.1", {"X-Forwarded-Proto": "https"}, False),  # anyone may say so
+        ("https", "127.0.0.1", {"X-Forwarded-Proto": "http"}, True),
+        ("http", "::1", {"Forwarded": "for=192.0.2.9;Proto=https"}, True),
+        ("http", "::1", {"Forwarded": "for=192.0.2.9;proto=http"}, False),
+        ("http", "", {"X-Forwarded-Proto": "https"}, False),
+    ],
+)
+def test_whether_a_visitor_speaks_tls(
+    scheme: str, peer: str, headers: dict[str, str], is_secure: bool
+) -> None:
+    sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {
+        "method": "GET",
+        "path": "/ui/",
+        "scheme": scheme,
+        "client": (peer, 1),
+        "headers": sent,
+    }
+    assert request_of(scope, is_local=False).is_secure == is_secure
 
 
 def asked_with(cookie: str = "") -> Request:
