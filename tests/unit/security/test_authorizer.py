@@ -47,7 +47,6 @@ class World:
         )
         return {each.name for each in found}
 
-
     def operations(self, type_: ResourceType, name: str, of: str = "anna") -> int:
         return self.authorizer.operations(session(of), type_)(name)
 
@@ -319,5 +318,7 @@ def test_operations_are_of_the_acls_of_the_moment_and_logged_nowhere() -> None:
     world = World()
     assert world.operations(ResourceType.TOPIC, "t") == 0
     world.acls = acl_set([allow("t")])
-    assert world.operations(ResourceType.TOPIC, "t") == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert (
+        world.operations(ResourceType.TOPIC, "t") == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    )
     assert list(world.authorizer.denied_lately()) == []
