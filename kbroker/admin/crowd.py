@@ -32,7 +32,11 @@ def gives_way(
     dice: random.Random | None = None,
 ) -> T:
     """One of `waiting`, which are among `every`."""
-    counts = Counter(network_of(host_of(each), ()) for each in every)
+    hosts = Counter(map(host_of, every))
+    networks = {host: network_of(host, ()) for host in hosts}
+    counts: Counter[str] = Counter()
+    for host, count in hosts.items():
+        counts[networks[host]] += count
     dice = dice or DICE
     drawn = (dice.choice(waiting), dice.choice(waiting))
-    return max(drawn, key=lambda each: counts[network_of(host_of(each), ())])
+    return max(drawn, key=lambda each: counts[networks[host_of(each)]])
