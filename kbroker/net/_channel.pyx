@@ -20,8 +20,8 @@ from posix.unistd cimport close
 from kbroker._state cimport (
     AUTHENTICATING, AUTHENTICATION_COMPLETE, FRAME_COMPLETE, HANDSHAKE_COMPLETE, HANDSHAKING,
     MACHINE_PIPELINED, MACHINE_STOCK, MUTED, NOT_MUTED, REQCACHED_AND_RESPONSE_PENDING,
-    REQUEST_LOCAL_PROCESSED, REQUEST_RECEIVED, RESPONSE_SENT, RESPONSE_SENT_LAST, SLOT_OK,
-    THROTTLED_AND_REQCACHED_AND_RESPONSE_PENDING, THROTTLE_ENDED, THROTTLE_STARTED, Slot, UNMUTE,
+    REQUEST_LOCAL_PROCESSED, REQUEST_RECEIVED, RESPONSE_SENT, RESPONSE_SENT_LAST, SLOT_OK, UNMUTE,
+    THROTTLED_AND_REQCACHED_AND_RESPONSE_PENDING, THROTTLE_ENDED, THROTTLE_STARTED, Slot,
     channel_next, channel_readable, slots_count, slots_discard, slots_fill, slots_head_ready,
     slots_init, slots_pop, slots_push, slots_release)
 from kbroker.core._figures cimport kb_count
@@ -52,10 +52,9 @@ from kbroker.net._state_times cimport state_times_begin, state_times_enter, stat
 from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._transport cimport transport_close, transport_end, transport_wants
 from kbroker.net._types cimport (
-    ACTION_CLOSE, ACTION_OPEN, CAUSE_HANDSHAKE, CAUSE_NO_MEMORY, CAUSE_NOT_TAKEN, CAUSE_STATE,
-    LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD, SHAKES_SOON,
-    TRANSPORT_ANSWERED, TRANSPORT_DONE, TRANSPORT_FAILED, Channel, Listener, NewConnection,
-    Processor, Request)
+    ACTION_CLOSE, ACTION_OPEN, CAUSE_HANDSHAKE, CAUSE_NO_MEMORY, CAUSE_NOT_TAKEN, CAUSE_STATE, LEFT,
+    LEFT_SENDING, PEER_ENDED, READ_AHEAD, SHAKES_SOON, TRANSPORT_ANSWERED, TRANSPORT_DONE,
+    TRANSPORT_FAILED, Channel, Listener, NewConnection, Processor, Request)
 from kbroker.net._unsent cimport (
     unsent_add, unsent_add_queued, unsent_may_read, unsent_remove, unsent_remove_all)
 
@@ -356,8 +355,7 @@ cdef void _queue_send(Channel* channel, Request* request) noexcept nogil:
 cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     """A request has come back: its place in the FIFO, then to the socket at once."""
     cdef Slot slot
-    cdef int waits_for_others
-    cdef int status
+    cdef int waits_for_others, status
     channel.in_flight -= 1
     require(channel.in_flight >= 0, "channel: requests come back once", channel.in_flight, 0)
     require_same(request.processor, channel.processor, "channel: a request of its Processor")
