@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -36,6 +36,9 @@ class ClusterAction:
         quiet: bool = False,
     ) -> Collection[Resource]:
         return [] if operation is Operation.CLUSTER_ACTION else resources
+
+    def operations(self, *_: object) -> Callable[[str], int]:
+        return lambda name: 0
 
     def authorize_by_type(self, *_: object) -> bool:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,7 +16,15 @@ from kbroker.protocol import messages
 from kbroker.protocol._messages import Kind
 from kbroker.protocol.messages.table import Record
 from kbroker.protocol.versions import SERVED
-from kbroker.security.rights import CLUSTER_NAME, DENIED, Operation, Resource, ResourceType, Right
+from kbroker.security.rights import (
+    CLUSTER_NAME,
+    DENIED,
+    OPERATIONS,
+    Operation,
+    Resource,
+    ResourceType,
+    Right,
+)
 from kbroker.security.session import Session
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, FakeRequest
@@ -246,6 +254,10 @@ class Denying:
     ) -> Collection[Resource]:
         self.calls.append((session, operation, resources))
         return resources if operation is self.denied else ()
+
+    def operations(self, session: Session, type_: ResourceType) -> Callable[[str], int]:
+        allowed = sum(1 << each for each in OPERATIONS[type_] if each is not self.denied)
+        return lambda name: allowed
 
     def authorize_by_type(
         self, session: Session, operation: Operation, type_: ResourceType, request: ApiKey
