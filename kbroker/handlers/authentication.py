@@ -19,6 +19,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kbroker.errors import ErrorCode
@@ -48,6 +49,7 @@ DELAY: Final = "connection.failed.authentication.delay.ms"
 TIMEOUT: Final = "kbroker.authentication.timeout.ms"
 UNAUTHENTICATED_MAX: Final = "kbroker.max.unauthenticated.connections"
 RECEIVE_MAX: Final = "sasl.server.max.receive.size"
+_DICE: Final = SystemRandom()
 
 
 class Offered(NamedTuple):
@@ -103,8 +105,10 @@ class Authentication:
         services: Services,
         mechanisms: Callable[[str], Mechanisms],
         call_later: CallLater,
+        dice: Random = _DICE,
     ) -> None:
         """`mechanisms`: those of a listener now, by its name."""
+        self._dice = dice
         self._registry, self._services = registry, services
         self.mechanisms: Final = mechanisms
         self._call_later = call_later
@@ -285,10 +289,14 @@ class Authentication:
             self._exchanges[connection] = exchange
             while self._exchanges:  # an exchange that goes on is at the end
                 first = next(iter(self._exchanges))
-                answered_ms = self._exchanges[first].answered_ms
-                if answered_ms >= oldest_ms and len(self._exchanges) <= bound:
+                if self._exchanges[first].answered_ms < oldest_ms:
+                    del self._exchanges[first]
+                elif len(self._exchanges) > bound:
+                    # Not the oldest: where many begin, that is the one nearest to its end.
+                    *others, _ = self._exchanges
+                    del self._exchanges[self._dice.choice(others)]
+                else:
                     break
-                del self._exchanges[first]
 
     def refuse(
         self, frame: AuthenticatingRequest | OpenRequest, answer: bytes | None, why: str,
