@@ -418,7 +418,7 @@ def _module(route: Route) -> Any:
 
 
 def _visitor_of(request: Request, session: Session | None) -> tuple[str, str]:
-    """Whom streams are counted for: a user, wherever from, or what has no login of a network."""
+    """Streams are counted by this: the user, from any address, or the network without a login."""
     if session is not None and session.login is not None:
         return "user", session.name
     return "network", request.network

@@ -36,7 +36,7 @@ __all__ = ["NAMES_AT_ONCE", "ExpressionError", "NameExpression", "TextExpression
 
 NAMES_AT_ONCE: Final = 5_000
 _BEYOND_ASCII: Final = 0x80
-# What is beyond ASCII is read as this character, which is in `.` and `[^a]` and is no letter.
+# Characters beyond ASCII are read as this one, which is in `.` and `[^a]` and is no letter.
 _SUBSTITUTE: Final = 0x1A
 _TEXT_BYTES: Final = bytes(range(_BEYOND_ASCII)) + bytes([_SUBSTITUTE]) * _BEYOND_ASCII
 

@@ -145,7 +145,7 @@ cdef inline void producers_commit(ProducerTable* table) noexcept nogil:
     table.write += 1
 
 
-# What a write of very many producers needed: a log does not keep it.
+# A log does not keep the room that a write of very many producers needed.
 cdef void producers_free_undo(ProducerTable* table) noexcept nogil
 
 # Now that what they were for is in the log: a write that fails leaves them.

@@ -287,7 +287,7 @@ def test_a_topic_that_is_named_is_made_by_the_controller_that_is_another(
     )
 
 
-def test_what_a_client_may_not_have_is_not_asked_for_at_another_controller(
+def test_topics_beyond_a_quota_are_not_asked_for_at_another_controller(
     broker: FakeBroker,
 ) -> None:
     """That one takes this broker for the client, so the client is charged here."""
