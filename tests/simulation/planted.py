@@ -534,7 +534,7 @@ PLANTED: dict[str, Plant] = {
         ),
     ),
     "group-gone-at-once": Plant(OffsetsStore, "delete_group", _gone_at_once, 40, first=23),
-    "group-absent-at-once": Plant(coordinator, "answer_not_found", _absent_at_once, 40, first=157),
+    "group-absent-at-once": Plant(coordinator, "answer_not_found", _absent_at_once, 40, first=235),
     "any-generation-commits": Plant(offset_commit, "_commit", _of_any_generation, 40, first=15),
     "one-generation": Plant(rebalance, "following", _the_same_again, 40, first=6),
     "nothing-came": Plant(
