@@ -131,8 +131,8 @@ class LeaderEpochs:
                 self._replace_locked([*self._entries, *entries], entries[0][1])
 
     def clear(self) -> None:
-        """The log begins anew: from here on the file says nothing, which no batch could. Where the
-        disk is full there is no file, which says the same. OSError if that is not on the disk."""
+        """The log begins again, without batches: the file has no epoch from here on. Where the disk
+        is full the file is removed, which means the same. OSError if that is not on the disk."""
         with self._lock:
             if not self._entries and self._written:
                 return

@@ -210,7 +210,7 @@ class DataDirectory:
         same = use is not None and last in (use, self.lock_name, self._boot_id)
         if last.startswith(f"{self._boot_id}:") and not (same or clean):
             logger.warning(
-                "%s is a copy, or its disk was mounted anew, and the broker that used it did not"
+                "%s is a copy, or its disk was mounted again, and the broker that used it did not"
                 " stop in order: it may lack what was acknowledged", self.path,
             )  # fmt: skip
         unused = last == UNKNOWN_BOOT and not self.logs()

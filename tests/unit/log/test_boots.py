@@ -84,7 +84,7 @@ def test_a_copy_may_lack_later_acknowledged_records_of_its_original(
     """Its original died in the same boot, so no other serves; but it is of some time before."""
     machine.start("a")
     copy = machine.start("a", copied=True)
-    assert copy.lossy and "is a copy, or its disk was mounted anew" in caplog.text
+    assert copy.lossy and "is a copy, or its disk was mounted again" in caplog.text
     assert machine.start("a").lossy  # which was not reported yet
     again = machine.start("a")
     again.remember_boot()
@@ -136,7 +136,7 @@ def test_a_disk_that_becomes_read_only_has_lost_pages_when_it_is_mounted_again(
     assert f"{BOOT_FILE} cannot be removed" in caplog.text
     mount_as(monkeypatch, "ext4-2")
     again = machine.start("a")
-    assert again.lossy and "its disk was mounted anew" in caplog.text
+    assert again.lossy and "its disk was mounted again" in caplog.text
     again.remember_boot()
     assert not machine.start("a").lossy
 

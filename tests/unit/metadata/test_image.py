@@ -53,7 +53,7 @@ def test_a_topic_that_is_replaced_leaves_no_old_id() -> None:
 
 
 def test_names_and_ids_agree_after_every_change() -> None:
-    """They are kept with each change; they are not made anew of all topics."""
+    """Each change updates both, without a look at the other topics."""
     dice = Random(7)
     image = ClusterImage()
     for number in range(1, 200):
