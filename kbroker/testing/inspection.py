@@ -108,15 +108,24 @@ class Inspection:
                 raise KafkaError(result.error, result.message or "")
 
     def have_lead(self, name: TopicPartition, broker_id: int) -> None:
-        """The preferred replica is this one from now on, and leads; KafkaError where it cannot."""
+        """The preferred replica is this one from now on, and leads; KafkaError where it cannot.
+
+        While the controller cannot reach the metadata store it is asked again.
+        """
+        wait_until(partial(self._asked_to_lead, name, broker_id), f"{broker_id} may lead {name}")
+
+    def _asked_to_lead(self, name: TopicPartition, broker_id: int) -> bool:
         found = self._client.metadata([name.topic]).topics[name.topic].partitions
         (now,) = (each for each in found if each.index == name.partition)
         others = [each for each in now.replicas if each != broker_id]
         results = self._client.reassign({name: [broker_id, *others]})
         results += self._client.elect_leaders(PREFERRED_ELECTION, [name])
         for each in results:
+            if each.error is ErrorCode.KAFKA_STORAGE_ERROR:
+                return False
             if each.error not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
                 raise KafkaError(each.error, f"{name}: {each.message}")
+        return True
 
     def delete_topic(self, name: str) -> None:
         self._client.delete_topics([name])
