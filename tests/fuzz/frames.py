@@ -269,12 +269,15 @@ class Run:
         self._started = time.monotonic()
         blocks = max(1, self.frames // BLOCK)
         # In rounds, so that a slow moment of the machine does not part the two kinds.
-        rounds = min(ROUNDS, blocks) if self.judged else 1
+        compared = self.judged and self.compared_s > 0
+        rounds = min(ROUNDS, blocks) if compared else 1
         ends = [blocks * number // rounds for number in range(rounds + 1)]
         for first, end in pairwise(ends):
             self._hostile(workers, result, first, end)
             if self.judged:
-                self._compared(workers, result, rounds, last=end == blocks)
+                self._resident(result, last=end == blocks)
+            if compared:
+                self._compared(workers, result, rounds)
         for stranger in self.way.short_of():
             self._strange(workers, result, stranger)
         neighbour.stop()
@@ -315,16 +318,16 @@ class Run:
         answered = {key for key, _ in tally.answers} - BEFORE_LOGIN
         result.failures += [f"a stranger was answered: API {key}" for key in sorted(answered)]
 
-    def _compared(
-        self, workers: Workers, result: report.Result, rounds: int, *, last: bool
-    ) -> None:
-        """As many sound frames, for a round's part of the time."""
+    def _resident(self, result: report.Result, *, last: bool) -> None:
         resident = process_facts.resident_bytes(self.pid)
         result.resident_warm = result.resident_warm or resident
         if last:
             result.resident_after = least(
                 lambda: process_facts.resident_bytes(self.pid), int, result.resident_warm
             )
+
+    def _compared(self, workers: Workers, result: report.Result, rounds: int) -> None:
+        """As many sound frames, for a round's part of the time."""
         rate = result.rates[report.HOSTILE] / self.workers
         seconds = self.compared_s / rounds
         self._sound(workers, result, report.COMPARED, rate, seconds=seconds, kinds=True)

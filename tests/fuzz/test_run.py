@@ -20,7 +20,6 @@ from tests.support.servers import assert_nothing_unexpected
 pytestmark = pytest.mark.alone
 
 FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "20000"))
-COMPARED_S = 10.0  # 2,000 produces of the neighbour's
 # The run waits until no file of a deleted topic is open; the default is a minute, in which nothing
 # else of a test run may go on.
 FILES_GO_SOON = {"log.segment.delete.delay.ms": 1_000}
@@ -29,7 +28,9 @@ FILES_GO_SOON = {"log.segment.delete.delay.ms": 1_000}
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_of_hostile_frames() -> None:
-    options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2, compared_s=COMPARED_S)
+    """Judged like the long run, but for the neighbour's p99: that is a measurement, which
+    `make fuzz` makes on a machine that does nothing else."""
+    options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2, compared_s=0)
     with Broker({**OVERRIDES, **FILES_GO_SOON}) as broker:
         options.metrics = broker.admin
         result = Run(address_of(broker), broker.pid, options).run()
