@@ -131,6 +131,8 @@ setup(
             "cdivision": True,
             "initializedcheck": DEBUG,
             "embedsignature": True,
+            # No unit is pickled: without this each class of state brings functions that are.
+            "auto_pickle": False,
             "legacy_implicit_noexcept": False,
         },
     ),
