@@ -82,10 +82,10 @@ class Rebalance:
     """The group's state and the effects of its table; `Group` adds who may raise which event."""
 
     __slots__ = (
-        "_changed", "_has_newcomer", "_initial", "_initial_delay_ms", "_initial_left_ms", "around",
-        "generation", "group_id", "incarnation", "join_deadline", "leaving", "lock", "lost",
-        "outbox", "protocol", "protocol_type", "roster", "sessions", "since_ms", "state",
-        "sync_deadline",
+        "_changed", "_has_newcomer", "_initial", "_initial_delay_ms", "_initial_left_ms",
+        "_storing", "around", "generation", "group_id", "incarnation", "join_deadline", "leaving",
+        "lock", "lost", "outbox", "protocol", "protocol_type", "roster", "sessions", "since_ms",
+        "state", "sync_deadline",
     )  # fmt: skip
 
     def __init__(self, group_id: str, around: Around, incarnation: int = 0) -> None:
@@ -113,6 +113,7 @@ class Rebalance:
         self._initial = False  # the first generation of a group that was empty
         self._has_newcomer = False
         self._initial_delay_ms = self._initial_left_ms = 0
+        self._storing: int | None = None  # the generation whose assignment is being written
 
     # The timers' ends, which take the lock.
     def member_timer(self, member_id: str, token: int) -> None:
@@ -398,13 +399,19 @@ class Rebalance:
 
     def _store(self, cell: Cell, syncing: Syncing) -> None:
         self._wait(cell, syncing)
-        given = dict(syncing.assignments)
         generation = self.generation
+        if self._storing == generation:
+            # The leader has joined and synced again. Members get the plan that is on its way; with
+            # another one after it in the log, they would get that one from the next coordinator.
+            return
+        self._storing = generation
+        given = dict(syncing.assignments)
 
         def stored(code: ErrorCode) -> None:
             with Step(self):
                 if self.generation != generation:
                     return
+                self._storing = None
                 if code:
                     self.fire(Event.NOT_STORED, code)
                 else:

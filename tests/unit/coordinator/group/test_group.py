@@ -460,6 +460,31 @@ def test_the_last_one_leaves_an_empty_group_of_a_new_generation() -> None:
     assert (joined.got.generation, joined.got.protocol_type) == (3, "connect")
 
 
+def test_a_second_plan_of_a_generation_is_not_written() -> None:
+    """Members would have the first one here, and the second one from the next coordinator."""
+    world = World()
+    world.store.holds = True
+    leader, joined = world.new()
+    asked_first = world.sync(leader, given={leader: b"first"})
+    assert world.join(leader).got.generation == joined.got.generation
+    asked_again = world.sync(leader, given={leader: b"second"})
+    world.store.release()
+    assert asked_first.got.code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert asked_again.got.assignment == b"first"
+    assert [member.assignment for member in world.store.written[-1].members] == [b"first"]
+
+
+def test_a_plan_that_could_not_be_written_makes_way_for_that_of_the_next_generation() -> None:
+    world = World()
+    world.store.holds = True
+    leader, _ = world.new()
+    world.sync(leader, given={leader: b"first"})
+    world.store.release(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    world.store.holds = False
+    assert world.join(leader).got.generation == 2
+    assert world.sync(leader, given={leader: b"second"}).got.assignment == b"second"
+
+
 @pytest.mark.parametrize("code", [NONE, ErrorCode.NOT_COORDINATOR])
 def test_the_last_one_is_answered_when_the_end_is_in_the_log(code: ErrorCode) -> None:
     world = World()
