@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from kbroker.config import properties
 from kbroker.errors import ConfigError, UsageError
 
 PREFIXES: Final = ("KAFKA_", "KBROKER_")  # the later one wins
@@ -73,11 +74,9 @@ def read_file(path: str) -> dict[str, Setting]:
         raise ConfigError(f"cannot read {path}: {reason}", "check the path") from None
     if len(content) > FILE_BYTES_MAX:
         raise ConfigError(f"{path} has more than {FILE_BYTES_MAX} bytes", "check the path")
-    import javaproperties  # slow to import, and only needed where a file is given
-
     try:
         # Like Java: Latin-1, with \\uXXXX for everything else.
-        values = javaproperties.loads(content.decode("latin-1"))
+        values = properties.loads(content.decode("latin-1"))
     except ValueError as error:
         raise ConfigError(f"{path} is no properties file: {error}") from None
     return {name: Setting(text, path) for name, text in values.items()}
@@ -85,9 +84,7 @@ def read_file(path: str) -> dict[str, Setting]:
 
 def file_line(name: str, text: str) -> str:
     """A setting as `read_file` reads it, in one line without its end."""
-    import javaproperties
-
-    return javaproperties.join_key_value(name, text)
+    return properties.dumped(name, text)
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, Setting]:

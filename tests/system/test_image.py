@@ -98,7 +98,7 @@ def test_every_module_of_it_is_imported(made: Made, tmp_path: Path) -> None:
         "import kbroker, pkgutil, importlib\n"
         "for each in pkgutil.walk_packages(kbroker.__path__, 'kbroker.'):\n"
         "    if each.name not in ('kbroker.__main__',): importlib.import_module(each.name)\n"
-        "import cramjam, javaproperties, kazoo.client, prometheus_client, puresasl, ssl\n"
+        "import cramjam, kazoo.client, prometheus_client, puresasl, ssl\n"
         "import starlette.applications, uvicorn, uvloop\n"
         "print('all of them')"
     )

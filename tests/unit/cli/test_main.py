@@ -159,7 +159,7 @@ def _modules_after(code: str) -> set[str]:
 def test_version_imports_no_broker(word: str) -> None:
     modules = _modules_after(f"from kbroker.cli.main import main\nassert main([{word!r}]) == 0")
     assert "click" in modules
-    slow = {"kbroker.config", "kio", "numpy", "asyncio", "javaproperties", "importlib.metadata"}
+    slow = {"kbroker.config", "kio", "numpy", "asyncio", "importlib.metadata"}
     assert modules & slow == set()
 
 
@@ -171,7 +171,7 @@ def test_start_imports_nothing_slow_before_the_broker() -> None:
         "build_config(parse_plain(['--port', '0', '--data-dir', '/tmp/x']))"
     )
     assert "kbroker.config.broker" in modules
-    slow = {"click", "kio", "numpy", "asyncio", "javaproperties", "dataclasses", "json", "logging"}
+    slow = {"click", "kio", "numpy", "asyncio", "dataclasses", "json", "logging"}
     assert modules & slow == set()
 
 
