@@ -319,8 +319,8 @@ LOG_CHECKPOINT_PERIOD_MS: Final = 5_000
 LOG_RECOVERY_WAIT_MS: Final = 500
 # and then the others come online with such a pause between two looks at the logs.
 LOG_RECOVERED_PERIOD_MS: Final = 100
-# Between two looks on the disk for last stable offsets that memory does not know.
-LATE_LAST_STABLE_PERIOD_MS: Final = 1_000
+# Between two looks on the disk for offsets that memory does not know.
+LATE_OFFSETS_PERIOD_MS: Final = 1_000
 # Between two looks for deleted files that may go: how much later than asked they are gone.
 LOG_REMOVAL_PERIOD_MS: Final = 500
 # Between two looks at how much room is left in the data directories.

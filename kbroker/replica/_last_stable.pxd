@@ -16,9 +16,3 @@ cdef void last_stable_move_locked(
 # for the disk. 1: it has moved, and reads may find more.
 cdef int last_stable_find(
     Log* log, const Bound* high_watermark, Bound* at, int* is_late) noexcept nogil
-
-# Of a partition that is freed.
-cdef void last_stable_forget(int* is_late) noexcept nogil
-
-# Partitions of this process whose last stable offset is late.
-cdef int last_stable_late_count() noexcept nogil

@@ -1,31 +1,21 @@
 # cython: language_level=3
-"""The last stable offset of a partition, and the few partitions of which it is late.
+"""The last stable offset of a partition.
 
 Where the transaction that holds it begins is mostly known in memory. After a start, and after a
-compaction, the disk may have to be asked. Who holds the log's lock does not ask it: appends would
-wait for the disk, and all that want the log for one that hangs. So the offset is late until a
-thread that may wait has looked: the one that opens or cuts the log, or a task of the scheduler
-(`late_last_stable.py`), which wakes those that wait for committed records then.
+compaction, the disk may have to be asked. The offset is late then (`_late.pyx`) until a thread that
+may wait has looked: the one that opens or cuts the log, or a task of the scheduler.
 
-Lock: the log's, for the offset. The count is atomic. No GIL.
+Lock: the log's. No GIL.
 """
 
 from libc.stdint cimport int16_t
 
-from kbroker.core._atomics cimport kb_add_int, kb_load_int, kb_store_i64, kb_store_int
+from kbroker.core._atomics cimport kb_load_int, kb_store_i64
 from kbroker.core._error_codes cimport NO_ERROR
 from kbroker.log.engine._storage cimport lock_to_look, unlock_log
 from kbroker.log.engine._transactions cimport last_stable_locked, transaction_start_find
 from kbroker.log.engine._types cimport Bound
-
-cdef int late_count = 0           # atomic
-
-
-cdef void _note_late(int* is_late, int now) noexcept nogil:
-    if kb_load_int(is_late) == now:
-        return
-    kb_store_int(is_late, now)
-    kb_add_int(&late_count, 1 if now else -1)
+from kbroker.replica._late cimport note_late
 
 
 cdef void last_stable_move_locked(
@@ -35,7 +25,7 @@ cdef void last_stable_move_locked(
     cdef int16_t error = NO_ERROR
     if log.producers.first_transaction != NULL:
         error = last_stable_locked(log, &bound)
-    _note_late(is_late, error != NO_ERROR)
+    note_late(is_late, error != NO_ERROR)
     if error != NO_ERROR and log.log_start_offset <= at.offset <= bound.offset:
         return                    # it stays, for no byte is known to which it may go
     at.segment_base = bound.segment_base
@@ -60,11 +50,3 @@ cdef int last_stable_find(
             or at.position != before.position)
     unlock_log(log)
     return moved
-
-
-cdef void last_stable_forget(int* is_late) noexcept nogil:
-    _note_late(is_late, 0)
-
-
-cdef int last_stable_late_count() noexcept nogil:
-    return kb_load_int(&late_count)

@@ -1,10 +1,14 @@
 from kbroker.replica._replica import Replica
 
 def late_count() -> int:
-    """Partitions of this process of which memory does not say where the last stable offset lies;
-    until that is known it stays, and committed reads end there."""
+    """High watermarks and last stable offsets of this process of which memory does not say where
+    they lie; until that is known they stay, and reads end there."""
 
-def is_late(replica: Replica) -> bool: ...
+def what_is_late(replica: Replica) -> str:
+    """The first of its offsets that is late, by name; empty: none."""
+
 def find(replica: Replica) -> bool:
-    """Ask the disk where it lies. True: it has moved; reads that wait are to be woken. An error of
-    the disk leaves it late. Waits for the disk, without the log's lock."""
+    """Ask the disk where they lie. True: one has moved; requests that wait are to be woken.
+
+    An error of the disk leaves them late. Waits for the disk, without the log's lock.
+    """

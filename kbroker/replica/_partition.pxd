@@ -3,8 +3,7 @@
 
 Storage is the log's (`kbroker/log/engine/_storage`): bytes, offsets, segments. This part holds the
 decisions of replication: the leader and its epoch, how many replicas are in sync, the high
-watermark and the last stable offset, and the requests that wait for them. One function writes the
-high watermark.
+watermark and the last stable offset (`_high_watermark`), and the requests that wait for them.
 
 Nothing here knows a socket or a Python object. A `Partition` lives while there is a reference to
 it, and holds one to its log. Its fields are under the log's lock, of the kind
@@ -13,56 +12,15 @@ never hold it on return. Every function is `noexcept nogil` and answers with a K
 never with errno.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kbroker.log.engine._append_follower cimport Followed
 from kbroker.log.engine._storage cimport Log, lock_to_look, unlock_log
 from kbroker.log.engine._types cimport Batch, Bound, FileSlice, Patience
 from kbroker.log.upkeep._flush cimport FlushDepth
 from kbroker.log.upkeep._retention cimport Retention
-from kbroker.replica._followers cimport Follower, Followers
-
-
-# A list of the request path's own.
-cdef struct Watchers:
-    void* first
-    void* last
-
-
-cdef struct Partition:
-    int refs                      # atomic
-    Log* log                      # one reference
-    int32_t partition_index
-    uint8_t topic_id[16]
-    # Leadership, written under the lock by the replica layer.
-    int32_t leader_id             # this broker's id when it leads
-    int8_t is_leader
-    int8_t begins_epoch           # of a leader: its next one is being written down
-    int leader_epoch              # atomic
-    int32_t led_since             # the epoch in which this broker became the leader that it is
-    int32_t in_sync_count         # of the set that the controller has confirmed, the leader in it
-    Followers followers           # of a leader
-    int throttled                 # atomic: leader.replication.throttled.replicas names this one
-    # What may be read; the offsets are atomic.
-    Bound high_watermark
-    Bound last_stable
-    int last_stable_is_late       # atomic: memory does not say where it lies (_last_stable)
-    # Owned by the request path: the requests that wait for this partition, under the lock.
-    Watchers waiting_fetches
-    Watchers waiting_produces     # in the order of their offsets
-    Watchers waiting_deletions    # of records, in the order of the new starts
-    int has_watchers              # atomic; set before the last look, read after an append
-    int consumers_waiting         # atomic; of waiting_fetches
-    int followers_lingering       # atomic; of these: followers' that linger (ADR 36)
-    int64_t awaited_end           # atomic: the offset after the last one that a write waits for
-    int advanced                  # atomic: in a worker's list of those that followers moved
-    Partition* next_advanced      # there
-    # Counters, atomic.
-    int64_t refused_produces      # batches answered with an error
-    int64_t rejected_bytes        # of those that were too large
-    int64_t fetches               # reads for fetch requests
-    int64_t refused_fetches
-    int64_t fetched_bytes
+from kbroker.replica._followers cimport Follower
+from kbroker.replica._partition_struct cimport Partition, Watchers
 
 
 # To look at leadership and offsets, and for the list of watchers.
@@ -92,17 +50,6 @@ cdef int partition_set_leadership(
 # begins.
 cdef int partition_begin_epoch(
     Partition* partition, int begins, int64_t until_ns) noexcept nogil
-
-# The high watermark as a checkpoint has it, or a partition with followers: to the start of the
-# batch that holds an offset, not beyond the log's end. 0 or a Kafka error code.
-cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil
-
-# A last stable offset that is late moves to where the disk says that it is; not under the lock. 1:
-# it has moved, and reads may find more.
-cdef int partition_find_last_stable(Partition* partition) noexcept nogil
-
-# Moves the high watermark to where every replica in sync is; nothing, if it is there.
-cdef void partition_advance_locked(Partition* partition) noexcept nogil
 
 # The log is to be cut at an offset: nothing beyond it may be read any more. 0 or an error, and then
 # it must not be cut. `was_cut`: nothing beyond its end may be read, and below it a transaction may

@@ -2,14 +2,7 @@
 """The replica of one partition: leadership, in-sync replicas, high watermark, readable offsets.
 
 `_partition.pxd` is the contract with the units that hold requests. Appends and reads go to the log
-below; this unit decides whether they are allowed, and how far. One function writes the high
-watermark. It is raised by the checkpoint at the start, by the leader's answer to a follower
-(`partition_follow_bounds`), and for a leader in one place, `partition_advance_locked`, which is
-called after everything that could move it: an append, a flush, a follower's fetch, a change of
-leadership. It becomes the lowest end of the replicas in sync; the leader's own is its log's end,
-or, while a flush is due, the recovery point: no record is read that a power cut may take back.
-While fewer than `min.insync.replicas` are in sync it stays (KIP-966): records that too few have
-might be lost with them. It is lowered only with a follower's log that is cut.
+below; this unit decides whether they are allowed, and how far.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -29,7 +22,7 @@ from kbroker.log.engine._append_follower cimport followed_bytes, log_append_foll
 from kbroker.log.engine._epochs cimport epoch_end_locked
 from kbroker.log.upkeep._flush cimport log_flush
 from kbroker.log.engine._read cimport (
-    Found, log_bound_locked, log_find_locked, log_readable_bytes_locked, log_slice)
+    Found, log_find_locked, log_readable_bytes_locked, log_slice)
 from kbroker.log.upkeep._retention cimport Retention, retained_from_locked
 from kbroker.log.engine._segment cimport slice_release
 from kbroker.log.engine._storage cimport (
@@ -39,9 +32,10 @@ from kbroker.log.engine._types cimport READ_WOULD_WAIT, WAITS_FOR_DISK
 from kbroker.log.upkeep._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (
     follower_note_fetch, followers_find, followers_free, followers_low_watermark,
-    followers_reached, followers_replace)
-from kbroker.replica._last_stable cimport (
-    last_stable_find, last_stable_forget, last_stable_move_locked)
+    followers_replace)
+from kbroker.replica._high_watermark cimport (
+    find_last_stable, move_high_watermark_locked, move_last_stable_locked, partition_advance_locked)
+from kbroker.replica._late cimport note_late
 from kbroker.replica._required cimport (
     batches_are_sound, slice_is_sound, watermarks_are_sound_locked)
 
@@ -81,7 +75,8 @@ cdef void partition_release(Partition* partition) noexcept nogil:
     require(partition.waiting_fetches.first == NULL and partition.waiting_produces.first == NULL
             and partition.waiting_deletions.first == NULL,
             "partition: nothing waits for one that is freed", partition.has_watchers, 0)
-    last_stable_forget(&partition.last_stable_is_late)
+    note_late(&partition.high_watermark_is_late, 0)
+    note_late(&partition.last_stable_is_late, 0)
     log_release(partition.log)
     followers_free(&partition.followers)
     live_add(LIVE_PARTITIONS, -1)
@@ -127,70 +122,11 @@ cdef int partition_begin_epoch(
     return 1
 
 
-cdef void _move_last_stable_locked(Partition* partition) noexcept nogil:
-    last_stable_move_locked(
-        partition.log, &partition.high_watermark, &partition.last_stable,
-        &partition.last_stable_is_late)
-
-
-cdef int partition_find_last_stable(Partition* partition) noexcept nogil:
-    return last_stable_find(
-        partition.log, &partition.high_watermark, &partition.last_stable,
-        &partition.last_stable_is_late)
-
-
 cdef void _move_start_locked(Partition* partition, int64_t offset) noexcept nogil:
     # What holds the last stable offset may lie below the log's start then.
     log_move_start_locked(partition.log, offset)
     if partition.last_stable.offset < partition.log.log_start_offset:
-        _move_last_stable_locked(partition)
-
-
-cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil:
-    cdef Bound bound
-    cdef int16_t error = log_bound_locked(partition.log, offset, WAITS_FOR_DISK, &bound)
-    if error != NO_ERROR:
-        return error
-    if not log_requires(partition.log, 0 <= bound.offset <= partition.log.log_end_offset,
-                        "high watermark: it is within the log", bound.offset,
-                        partition.log.log_end_offset):
-        return KAFKA_STORAGE_ERROR
-    partition.high_watermark.segment_base = bound.segment_base
-    partition.high_watermark.position = bound.position
-    kb_store_i64(&partition.high_watermark.offset, bound.offset)
-    _move_last_stable_locked(partition)
-    return NO_ERROR
-
-
-cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil:
-    cdef int16_t error = NO_ERROR
-    lock_log(partition.log)
-    if partition.log.online:
-        error = _move_high_watermark_locked(partition, offset)
-    unlock_log(partition.log)
-    partition_find_last_stable(partition)
-    return error
-
-
-cdef void partition_advance_locked(Partition* partition) noexcept nogil:
-    cdef Log* log = partition.log
-    cdef int64_t reached = log.recovery_point if log.flush_due else log.log_end_offset
-    cdef int64_t before
-    if not log.online or not partition.is_leader:
-        return
-    if partition.in_sync_count < log.settings.min_in_sync:
-        return
-    reached = followers_reached(&partition.followers, reached)
-    if not log_requires(log, reached <= log.log_end_offset,
-                        "in-sync replicas: none is ahead of the leader", reached,
-                        log.log_end_offset):
-        return
-    if reached > partition.high_watermark.offset:
-        before = partition.high_watermark.offset
-        _move_high_watermark_locked(partition, reached)
-        log_requires(log, partition.high_watermark.offset >= before,
-                     "high watermark: of a leader it goes forward",
-                     partition.high_watermark.offset, before)
+        move_last_stable_locked(partition)
 
 
 cdef int16_t partition_lower(Partition* partition, int64_t offset, int was_cut) noexcept nogil:
@@ -200,12 +136,12 @@ cdef int16_t partition_lower(Partition* partition, int64_t offset, int was_cut) 
     offset = min(partition.high_watermark.offset, log.log_end_offset if was_cut else offset)
     offset = max(log.log_start_offset, offset)
     if log.online and (was_cut or offset < partition.high_watermark.offset):
-        error = _move_high_watermark_locked(partition, offset)
+        error = move_high_watermark_locked(partition, offset, WAITS_FOR_DISK)
         if error != NO_ERROR and was_cut:    # which records are committed is not known
             kb_store_int(&log.online, 0)
     unlock_log(log)
     if was_cut:
-        partition_find_last_stable(partition)
+        find_last_stable(partition)
     return error
 
 
@@ -292,7 +228,7 @@ cdef int16_t partition_follow_bounds(
     if error == NO_ERROR and log.online:
         reached = min(high_watermark, log.log_end_offset)
         if reached > partition.high_watermark.offset:
-            error = _move_high_watermark_locked(partition, reached)
+            error = move_high_watermark_locked(partition, reached, WAITS_FOR_DISK)
         log_start_offset = min(log_start_offset, partition.high_watermark.offset)
         if log_start_offset > log.log_start_offset:
             _move_start_locked(partition, log_start_offset)

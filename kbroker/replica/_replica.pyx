@@ -30,15 +30,15 @@ from kbroker.log.engine._validate cimport log_validate
 from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
 from kbroker.log.upkeep._retention cimport Retention
 from kbroker.replica._followers cimport Follower, followers_keep_up
+from kbroker.replica._high_watermark cimport partition_advance_locked, partition_set_high_watermark
 from kbroker.replica._marker_append cimport marker_append
 from kbroker.replica._partition cimport (
     FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch,
-    Partition, ReplicaOffsets, partition_advance_locked, partition_append,
-    partition_append_as_follower, partition_apply_retention, partition_begin_epoch,
-    partition_delete_records, partition_flush, partition_follow_bounds, partition_lock,
-    partition_low_watermark_locked, partition_lower, partition_new, partition_note_fetch,
-    partition_read, partition_readable_bytes_locked, partition_release,
-    partition_set_high_watermark, partition_set_leadership, partition_unlock)
+    Partition, ReplicaOffsets, partition_append, partition_append_as_follower,
+    partition_apply_retention, partition_begin_epoch, partition_delete_records, partition_flush,
+    partition_follow_bounds, partition_lock, partition_low_watermark_locked, partition_lower,
+    partition_new, partition_note_fetch, partition_read, partition_readable_bytes_locked,
+    partition_release, partition_set_leadership, partition_unlock)
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.engine._results import AppendResult

@@ -13,7 +13,7 @@ from kbroker import limits
 from kbroker.log.looking._describe import unreadable_bytes
 from kbroker.log.upkeep.free_space import FreeSpace
 from kbroker.metadata.image import INTERNAL_TOPICS
-from kbroker.replica.late_last_stable import find_late
+from kbroker.replica.late_offsets import find_late
 from kbroker.replica.retention import Retention
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ class LogTasks:
             limits.LOG_CHECKPOINT_PERIOD_MS,
             delay_ms=limits.LOG_CHECKPOINT_PERIOD_MS,
         )
-        scheduler.schedule(
-            "late-last-stable-offsets", self._find_late, limits.LATE_LAST_STABLE_PERIOD_MS
-        )
+        scheduler.schedule("late-offsets", self._find_late, limits.LATE_OFFSETS_PERIOD_MS)
         scheduler.schedule("log-removals", logs.remove_deleted, limits.LOG_REMOVAL_PERIOD_MS)
         free_space = FreeSpace(
             lambda: [directory.path for directory in logs.usable],
