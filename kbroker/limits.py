@@ -323,6 +323,10 @@ LOG_RECOVERED_PERIOD_MS: Final = 100
 LATE_OFFSETS_PERIOD_MS: Final = 1_000
 # Between two looks for deleted files that may go: how much later than asked they are gone.
 LOG_REMOVAL_PERIOD_MS: Final = 500
+# Files that cannot be removed are tried again after the first of these, then after twice as long
+# each time, up to the second.
+REMOVAL_RETRY_MS: Final = 30_000
+REMOVAL_RETRY_MS_MAX: Final = 3_600_000
 # Between two looks at how much room is left in the data directories.
 LOG_SPACE_PERIOD_MS: Final = 1_000
 # A period of a task longer than this never comes: 100 years.

@@ -1,9 +1,9 @@
 """Files that are renamed already and are removed later, so that their readers can finish.
 
 Deleted logs and segments are scheduled under a name that is never opened; the scheduler removes
-them after `file.delete.delay.ms`, file by file, since one may free gigabytes. Files that a crash
-leaves of them are found by their names at the next start. `schedule` from any thread; one lock, a
-leaf.
+them after `file.delete.delay.ms`, file by file, since one may free gigabytes. Files that cannot be
+removed are tried again, after pauses that double. Files that a crash leaves of them are found by
+their names at the next start. `schedule` from any thread; one lock, a leaf.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kbroker.clock import Clock
+from kbroker.limits import REMOVAL_RETRY_MS, REMOVAL_RETRY_MS_MAX
 from kbroker.log.engine import file_operations
 from kbroker.log.engine.partition_log import deleted_path
 
@@ -26,6 +28,7 @@ class _Deletion(NamedTuple):
     path: Path
     since_ms: int
     delay_ms: int | None  # None: the broker's, as it is when it is asked
+    failures: int = 0
 
 
 class Removals:
@@ -73,24 +76,38 @@ class Removals:
                 (due if is_due else stay).append(it)
             self._scheduled = stay
         for it in due:
-            yield from _remove_steps(it.path)
+            try:
+                yield from _remove_steps(it.path)
+            except OSError as error:
+                self._try_again(it, error)
+
+    def _try_again(self, failed: _Deletion, error: OSError) -> None:
+        pause_ms = min(REMOVAL_RETRY_MS << min(failed.failures, 16), REMOVAL_RETRY_MS_MAX)
+        logger.warning(
+            "cannot remove %s: %s; it is tried again in %d s", failed.path, error, pause_ms // 1000
+        )
+        now_ms = self._clock.monotonic_ms()
+        again = _Deletion(failed.path, now_ms, pause_ms, failed.failures + 1)
+        with self._lock:
+            self._scheduled.append(again)
 
 
 def _remove_steps(path: Path) -> Iterator[None]:
-    """A file, or a directory file by file."""
-    try:
-        if not path.is_dir():
-            file_operations.unlink(path)
+    """A file, or a directory file by file; OSError: something of it stays."""
+    if not path.is_dir():
+        _unlink(path)
+        yield
+        return
+    for entry in file_operations.list_directory(path):
+        if entry.is_dir(follow_symlinks=False):
+            yield from _remove_steps(Path(entry.path))
+        else:
+            _unlink(Path(entry.path))
             yield
-            return
-        for entry in file_operations.list_directory(path):
-            if entry.is_dir(follow_symlinks=False):
-                yield from _remove_steps(Path(entry.path))
-            else:
-                file_operations.unlink(Path(entry.path))
-                yield
-        os.rmdir(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        logger.warning("cannot remove %s: %s", path, error)
+    os.rmdir(path)
+
+
+def _unlink(path: Path) -> None:
+    """Another program may have removed it."""
+    with suppress(FileNotFoundError):
+        file_operations.unlink(path)
