@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -152,15 +153,23 @@ class HeldLog:
         if epochs.exists() and (data := read_bounded(epochs, SMALL_FILE_BYTES_MAX)):
             self.epochs = tuple(leader_epochs_in(data))
 
-    def snapshots(self, end_offset: int) -> Iterator[tuple[str, bytes]]:
-        """Names and contents of the newest ones at or below an offset. One that was removed
-        meanwhile is left out: the records say the same, more slowly."""
-        there = [each for each in snapshot_files(self.path) if each[0] <= end_offset]
-        for _, path in there[-SNAPSHOTS_MAX:]:
-            try:
-                yield path.name, read_bounded(path, SMALL_FILE_BYTES_MAX)
-            except ValueError:
-                continue
+    def snapshots(self, end_offset: int) -> dict[str, bytes]:
+        """Names and contents of the newest ones at or below an offset. They are found by their
+        names, so one that was removed is left out, and all where the topic has been deleted, or
+        deleted and created again: the records say the same, more slowly."""
+        found: dict[str, bytes] = {}
+        with suppress(FileNotFoundError):
+            there = [each for each in snapshot_files(self.path) if each[0] <= end_offset]
+            for _, path in there[-SNAPSHOTS_MAX:]:
+                with suppress(ValueError):
+                    found[path.name] = read_bounded(path, SMALL_FILE_BYTES_MAX)
+        return found if self._is_of_its_topic() else {}
+
+    def _is_of_its_topic(self) -> bool:
+        try:
+            return self._topic_id_there() == self.topic_id
+        except ValueError:
+            return False
 
     # --- Up to where ------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import pytest
 from kbroker.backup import files, saved_metadata
 from kbroker.backup.create import Backup, Wanted
 from kbroker.backup.files import Copies
+from kbroker.backup.held_logs import hold
 from kbroker.backup.journal import Journal
 from kbroker.backup.manifest import JOURNAL_FILE, LOGS, MANIFEST_FILE, METADATA_FILE, SavedFile
 from kbroker.backup.opened_backup import open_backup, read_manifest, verify
@@ -201,6 +202,24 @@ def test_snapshots_and_epochs_up_to_the_end(broker: Serving, tmp_path: Path) -> 
     assert sorted(path.name[:20] for path in there.glob("*.snapshot")) == [f"{6:020d}", f"{9:020d}"]
     assert (there / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n2 9\n"
     assert is_sound(tmp_path / "backup")
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["created again", "deleted"])
+def test_snapshots_of_another_topic_of_its_name_are_left_out(
+    broker: Serving, tmp_path: Path, again: bool
+) -> None:
+    """They are read by their names, after the records, of which the files are held open."""
+    path = broker.log(ORDERS_0)
+    held = hold(ORDERS_0, path, lambda: None, is_compacted=False)
+    (path / f"{9:020d}.snapshot").write_bytes(encode_snapshot([]))
+    assert list(held.snapshots(9)) == [f"{9:020d}.snapshot"]
+    path.rename(tmp_path / "orders-0.deleted")
+    if again:
+        path.mkdir()
+        write_partition_metadata(path / PARTITION_METADATA_FILE, UUID(int=99))
+        (path / f"{9:020d}.snapshot").write_bytes(encode_snapshot([]))
+    assert held.snapshots(9) == {}
+    held.close()
 
 
 def test_a_large_segment_is_cut_by_its_index(broker: Serving, tmp_path: Path) -> None:
