@@ -53,7 +53,9 @@ class LoadRetry:
         self._run_again = run
         self._give_up = give_up
         self._pauses = 0  # since a load worked
-        self._waits = self._stands_aside = False
+        self._stands_aside = False
+        # A pause whose end is lost is over by then: the next event has the store read again.
+        self._pause_until_ms = 0
         self._aside_until_ms = self._not_before_ms = 0
 
     @property
@@ -65,13 +67,14 @@ class LoadRetry:
         self._pauses = 0
 
     def failed(self, error: Exception) -> None:
-        if self._waits or isinstance(error, StoreUnavailableError):
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._pause_until_ms or isinstance(error, StoreUnavailableError):
             return
         if self._give_up and self._pauses >= PAUSES and self._leaves(self._give_up):
             return
         pause_ms = min(PAUSE_MS << min(self._pauses, 16), PAUSE_MS_MAX)
         self._pauses += 1
-        self._waits = True
+        self._pause_until_ms = now_ms + pause_ms
         self._later(pause_ms, self._pause_ended)
 
     def _leaves(self, give_up: Callable[[], None]) -> bool:
@@ -95,7 +98,7 @@ class LoadRetry:
         return True
 
     def _pause_ended(self) -> None:
-        self._waits = False
+        self._pause_until_ms = 0
         self._load_again()
 
     def _aside_ended(self) -> None:

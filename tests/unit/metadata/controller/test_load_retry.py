@@ -76,6 +76,18 @@ def test_the_pause_doubles_until_a_load_works() -> None:
     assert calls.pause_ms() == PAUSE_MS
 
 
+def test_after_a_pause_whose_end_is_lost_the_next_event_reads_again() -> None:
+    """The timer had no memory for it, or its thread has ended."""
+    calls = Calls()
+    retry = calls.retry(alone=True)
+    retry.failed(DAMAGED)
+    calls.pauses.clear()
+    calls.clock.advance(PAUSE_MS)
+    retry.failed(DAMAGED)
+    assert calls.pause_ms() == 2 * PAUSE_MS
+    assert calls.done == ["load"]
+
+
 def test_a_store_that_is_away_says_itself_when_it_is_back() -> None:
     calls = Calls()
     calls.retry().failed(StoreUnavailableError("", "injected"))
