@@ -13,8 +13,9 @@ keep their segment open beyond that. A failing disk is an OSError.
 
 import os
 
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.errno cimport EFAULT
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
@@ -22,9 +23,11 @@ from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log.engine._epochs cimport epochs_replace
 from kbroker.log.engine._flush_times cimport (
     FlushTimes, flush_figures_acquire, flush_figures_release)
+from kbroker.log.engine._producer_copies cimport (
+    ProducerCopies, producer_batch, producers_copy, producers_free, snapshot_bytes, snapshot_write)
 from kbroker.log.engine._producer_state cimport (
     Producer, ProducerBatch, Transaction, producers_clear, producers_expire, producers_restore,
-    producers_restore_ended, transaction_first_offset)
+    producers_restore_ended)
 from kbroker.log.engine._segment cimport (
     part_of, segment_create, segment_drop_reference, segment_end_times)
 from kbroker.log.engine._storage cimport (
@@ -43,6 +46,16 @@ from kbroker.log.engine._results import EndedTransaction, ProducerEntry
 
 cdef object os_error(int status, str path):
     return OSError(status, os.strerror(status), path)
+
+
+cdef ProducerCopies _copied_producers(Log* log):
+    cdef ProducerCopies copies
+    cdef int status
+    with nogil:
+        status = producers_copy(log, &copies)
+    if status:
+        raise MemoryError
+    return copies
 
 
 # The figures of `LocalLog.statistics`, in its order.
@@ -174,55 +187,39 @@ cdef class LocalLog:
             unlock_log(self.storage)
         return expired
 
-    def producer_entries(self, *, every_batch: bool = False) -> tuple:
-        """(log end offset, [ProducerEntry]): the last batch of each producer, as of that offset.
-
-        `every_batch`: all those that a retry is compared with, at most five, oldest first; the
-        transaction of a producer is in its last one.
-        """
-        cdef Log* log = self.storage
+    def producer_entries(self) -> tuple:
+        """(log end offset, [ProducerEntry]): the last batch of each producer, as of that offset."""
+        cdef ProducerCopies copies = _copied_producers(self.storage)
         cdef Producer* producer
-        cdef Producer* copies
-        cdef int64_t* first_offsets
-        cdef ProducerBatch none
-        cdef ProducerBatch* batch
-        cdef int64_t count = 0, at, end
-        cdef int number, first, last
-        cdef int every = every_batch
-        with nogil:
-            lock_log(self.storage)
-            end = self.storage.log_end_offset
-            copies = <Producer*>calloc(<size_t>log.producers.by_id.count + 1, sizeof(Producer))
-            first_offsets = <int64_t*>calloc(
-                <size_t>log.producers.by_id.count + 1, sizeof(int64_t))
-            producer = log.producers.oldest
-            while producer != NULL and copies != NULL and first_offsets != NULL:
-                copies[count] = producer[0]
-                first_offsets[count] = transaction_first_offset(producer)
-                count += 1
-                producer = producer.newer
-            unlock_log(self.storage)
-        if copies == NULL or first_offsets == NULL:
-            free(copies)
-            free(first_offsets)
-            raise MemoryError
+        cdef ProducerBatch batch
+        cdef int64_t at
         entries = []
-        for at in range(count):
-            none.last_sequence = -1
-            none.last_offset = -1
-            none.offset_delta = 0
-            none.timestamp_ms = copies[at].last_timestamp_ms
-            last = max(copies[at].batch_count - 1, 0)
-            first = 0 if every else last
-            for number in range(first, last + 1):
-                batch = &copies[at].batches[number] if copies[at].batch_count else &none
+        try:
+            for at in range(copies.count):
+                producer = &copies.producers[at]
+                batch = producer_batch(producer, producer.batch_count - 1)
                 entries.append(ProducerEntry(
-                    copies[at].producer_id, copies[at].epoch, batch.last_sequence,
-                    batch.last_offset, batch.offset_delta, batch.timestamp_ms,
-                    copies[at].coordinator_epoch, first_offsets[at] if number == last else -1))
-        free(copies)
-        free(first_offsets)
-        return end, entries
+                    producer.producer_id, producer.epoch, batch.last_sequence, batch.last_offset,
+                    batch.offset_delta, batch.timestamp_ms, producer.coordinator_epoch,
+                    copies.first_offsets[at]))
+        finally:
+            producers_free(&copies)
+        return copies.end, entries
+
+    def producer_snapshot(self) -> tuple:
+        """(log end offset, bytes): the entries of a snapshot file as of that offset, with all
+        batches that a retry is compared with. Without the GIL, and with the lock for a copy."""
+        cdef ProducerCopies copies = _copied_producers(self.storage)
+        cdef bytes entries
+        cdef uint8_t* at
+        try:
+            entries = PyBytes_FromStringAndSize(NULL, snapshot_bytes(&copies))
+            at = <uint8_t*>PyBytes_AsString(entries)
+            with nogil:
+                snapshot_write(&copies, at)
+        finally:
+            producers_free(&copies)
+        return copies.end, entries
 
     def restore_ended(self, ended: EndedTransaction) -> None:
         """A transaction that has ended, and whose marker the high watermark may not have passed; in

@@ -25,7 +25,7 @@ from kbroker.log.engine.checkpoints import (
     PARTITION_METADATA_FILE,
     write_offsets,
 )
-from kbroker.log.engine.producer_snapshots import decode, encode, snapshot_files
+from kbroker.log.engine.producer_snapshots import decode, snapshot_files
 from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.types import TopicPartition
 from tests.parity.cases.describe_producers import ask
@@ -33,6 +33,7 @@ from tests.parity.talk import Talk
 from tests.support import memory
 from tests.support.kafka import KafkaBroker
 from tests.support.read_topic import EOF_AT_ONCE
+from tests.support.snapshots import encode
 from tests.system.test_kafka_reads_our_files import dump
 from tests.unit.log.power_cut_model import History
 from tests.unit.log.rot_model import Found, start

@@ -501,7 +501,7 @@ class PartitionLog(_log.LocalLog):
             return self._write_snapshot_locked(sync=sync)
 
     def _write_snapshot_locked(self, *, sync: bool) -> bool:
-        offset, entries = self.producer_entries(every_batch=True)
+        offset, entries = self.producer_snapshot()
         if offset == self._snapshot_offset or (not entries and self._snapshot_offset < 0):
             return False
         producer_snapshots.write(

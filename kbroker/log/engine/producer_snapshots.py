@@ -40,11 +40,10 @@ class SnapshotError(ValueError):
     """A snapshot file is not one."""
 
 
-def encode(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a snapshot file."""
-    packed = [_ENTRY.pack(*entry) for entry in entries]
-    body = struct.pack(">i", len(packed)) + b"".join(packed)
-    return struct.pack(">hI", VERSION, crc32c(body)) + body
+def framed(entries: bytes) -> bytes:
+    """The bytes of a snapshot file with these entries (`LocalLog.producer_snapshot`)."""
+    counted = struct.pack(">i", len(entries) // _ENTRY.size) + entries
+    return struct.pack(">hI", VERSION, crc32c(counted)) + counted
 
 
 def decode(data: bytes) -> list[ProducerEntry]:
@@ -85,14 +84,14 @@ def remove_all(directory: Path) -> None:
 def write(
     directory: Path,
     offset: int,
-    entries: Iterable[ProducerEntry],
+    entries: bytes,
     *,
     sync: bool,
     needed_from: Iterable[int] = (),
 ) -> None:
     """Writes the snapshot as of `offset` and removes those that no start needs any more: one that
     has to look at older batches would begin with the newest at or below one of `needed_from`."""
-    file_operations.replace_file(directory / f"{offset:020d}{SUFFIX}", encode(entries), sync=sync)
+    file_operations.replace_file(directory / f"{offset:020d}{SUFFIX}", framed(entries), sync=sync)
     older = snapshot_files(directory)[:-KEPT_FILES]
     kept = {max((at for at, _ in older if at <= each), default=-1) for each in needed_from}
     for at, old in older:

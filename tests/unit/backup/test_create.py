@@ -22,12 +22,12 @@ from kbroker.backup.opened_backup import open_backup, read_manifest, verify
 from kbroker.clock import ManualClock
 from kbroker.errors import UserError
 from kbroker.log.engine.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
-from kbroker.log.engine.producer_snapshots import encode as encode_snapshot
 from kbroker.metadata.controller import records
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.types import TopicPartition
 from tests.support.killed_calls import is_killed_at
+from tests.support.snapshots import encode as encode_snapshot
 from tests.unit.backup.serving import (
     ACL,
     IDS,

@@ -14,6 +14,7 @@ import pytest
 
 from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.engine.producer_snapshots import decode, framed
 from kbroker.log.looking._tools import crc32c
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
@@ -244,8 +245,9 @@ def test_only_the_leader_of_its_epoch_is_followed(open_log: OpenLog) -> None:
 
 
 def known(log: LedLog) -> tuple[int, list[Any]]:
-    end, entries = log.producer_entries(every_batch=True)
-    return end, sorted(entries)
+    """With every batch that a retry is compared with."""
+    end, entries = log.producer_snapshot()
+    return end, sorted(decode(framed(entries)))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -11,6 +11,7 @@ from fastcrc import crc32
 from kbroker.log.engine import producer_snapshots as snapshots
 from kbroker.log.engine._results import ProducerEntry
 from kbroker.testing.file_faults import FileFaults
+from tests.support.snapshots import encode, packed
 
 ENTRIES = [
     ProducerEntry(4_000, 3, 17, 99, 2, 1_600_000_000_000, 0, -1),
@@ -28,9 +29,9 @@ BYTES = b"\x00\x01" + struct.pack(">I", crc32.iscsi(BODY)) + BODY
 
 
 def test_the_bytes_of_a_snapshot() -> None:
-    assert snapshots.encode(ENTRIES) == BYTES
+    assert encode(ENTRIES) == BYTES
     assert snapshots.decode(BYTES) == ENTRIES
-    assert snapshots.decode(snapshots.encode([])) == []
+    assert snapshots.decode(encode([])) == []
 
 
 def test_damage_is_seen() -> None:
@@ -46,7 +47,7 @@ def test_damage_is_seen() -> None:
 
 def test_two_files_are_kept(tmp_path: Path) -> None:
     for offset in (5, 10, 10**15, 20):
-        snapshots.write(tmp_path, offset, ENTRIES, sync=offset == 5)
+        snapshots.write(tmp_path, offset, packed(ENTRIES), sync=offset == 5)
     assert [offset for offset, _ in snapshots.snapshot_files(tmp_path)] == [20, 10**15]
     assert not list(tmp_path.glob("*.tmp"))
 
@@ -54,7 +55,7 @@ def test_two_files_are_kept(tmp_path: Path) -> None:
 def test_the_newest_sound_one_below_the_end(tmp_path: Path) -> None:
     assert snapshots.load_newest(tmp_path, 100) == (-1, [])
     for offset in (5, 10, 20, 30):
-        (tmp_path / f"{offset:020d}.snapshot").write_bytes(snapshots.encode(ENTRIES[: offset % 4]))
+        (tmp_path / f"{offset:020d}.snapshot").write_bytes(encode(ENTRIES[: offset % 4]))
     (tmp_path / f"{20:020d}.snapshot").write_bytes(b"damaged")
     assert snapshots.load_newest(tmp_path, 25) == (10, ENTRIES[:2])
     assert [offset for offset, _ in snapshots.snapshot_files(tmp_path)] == [5, 10]
@@ -63,7 +64,7 @@ def test_the_newest_sound_one_below_the_end(tmp_path: Path) -> None:
 def test_producers_that_a_cut_log_cannot_have_do_not_come_back(tmp_path: Path) -> None:
     """A removal that a power cut undoes would put an old history's producers into a new log."""
     for offset in (10, 20, 30):
-        snapshots.write(tmp_path, offset, ENTRIES, sync=True)
+        snapshots.write(tmp_path, offset, packed(ENTRIES), sync=True)
     with FileFaults() as faults:
         assert snapshots.load_newest(tmp_path, 25)[0] == 20
         assert snapshots.load_newest(tmp_path, 25)[0] == 20

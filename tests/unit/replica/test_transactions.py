@@ -13,11 +13,13 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.engine.partition_log import PartitionLog
+from kbroker.log.engine.producer_snapshots import decode, framed
 from kbroker.log.opening.loader import Checkpointed
 from kbroker.replica._committed_read import aborted_transactions
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import Record, build_batch, parse_batches, seal, varint
+from tests.support.snapshots import packed
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
 
 TRANSACTIONAL = 0x10
@@ -573,3 +575,20 @@ def test_places_from_before_a_truncation_are_not_used(log: LedLog) -> None:
     log.truncate_to(2)
     aborted(9)
     assert aborted_transactions(log, 2, 1) == [(9, 2)]
+
+
+def test_a_snapshot_has_each_batch_that_a_retry_is_compared_with(log: LedLog) -> None:
+    """Up to five of a producer, the oldest first; its transaction is in the last one."""
+    for sequence in range(7):
+        append(log, batch(7, sequence))
+    append(log, batch(8, 0, count=2, transactional=False))
+    assert end(log, 9, epoch=3, committed=False, version=1) is ErrorCode.NONE
+    end_offset, entries = log.producer_snapshot()
+    found = decode(framed(entries))
+    assert end_offset == 10
+    assert [(each.producer_id, each.last_sequence, each[-1]) for each in found] == [
+        (7, 2, -1), (7, 3, -1), (7, 4, -1), (7, 5, -1), (7, 6, 0), (8, 1, -1), (9, -1, -1),
+    ]  # fmt: skip
+    last = {each.producer_id: each for each in found}
+    assert log.producer_entries() == (10, list(last.values()))
+    assert packed(found) == entries

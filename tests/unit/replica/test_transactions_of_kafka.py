@@ -14,6 +14,7 @@ from kbroker.replica._committed_read import aborted_transactions
 from tests.support.kafka_transactions import Files, partition_files
 from tests.support.led_log import LedLog
 from tests.support.record_batches import ParsedBatch, parse_batches, seal
+from tests.support.snapshots import encode
 from tests.unit.log.conftest import OpenLog
 
 CONTROL: Final = 0x20
@@ -66,7 +67,7 @@ def test_batches_of_a_leader(open_log: OpenLog) -> None:
     ours = producer_snapshots.decode((log.path / f"{END:020d}.snapshot").read_bytes())
     last = {each.producer_id: each for each in ours}  # they keep one batch of each producer
     # Theirs are in a hash table's order, which is that of small numbers.
-    assert producer_snapshots.encode(sorted(last.values())) == KAFKA.snapshot
+    assert encode(sorted(last.values())) == KAFKA.snapshot
 
 
 def test_a_marker_with_other_numbers(open_log: OpenLog) -> None:

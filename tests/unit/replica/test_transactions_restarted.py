@@ -14,6 +14,7 @@ from kbroker.log.opening.loader import Checkpointed
 from kbroker.replica._committed_read import aborted_transactions
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.same_hash import cpu_ratio
+from tests.support.snapshots import packed
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
 from tests.unit.replica.test_transactions import (
     append,
@@ -34,7 +35,7 @@ def test_open_transactions_of_a_snapshot_need_no_search(open_log: OpenLog, tmp_p
 
     def restored(first_offsets: Iterable[int]) -> None:
         entries = [ProducerEntry(at, 0, 0, at, 0, 5, 0, at) for at in first_offsets]
-        producer_snapshots.write(log.path, end, entries, sync=False)
+        producer_snapshots.write(log.path, end, packed(entries), sync=False)
         again = open_led_log(
             tmp_path / "words-0", "words", 0, TOPIC_ID, {}, Checkpointed(log_start_offset=end)
         )

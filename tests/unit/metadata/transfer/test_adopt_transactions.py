@@ -28,6 +28,7 @@ from kbroker.protocol.record_batch import Record, encode_batch
 from kbroker.types import TopicPartition
 from tests.support.kafka_transactions import LEVELS, partition_files, state_log
 from tests.support.record_batches import ParsedBatch, parse_batches
+from tests.support.snapshots import packed
 from tests.unit.metadata.transfer.foreign import (
     ABORT,
     COMMIT,
@@ -146,7 +147,7 @@ def test_a_snapshot_is_believed_up_to_the_recovery_point(
 ) -> None:
     """The marker of a transaction that ended below has gone with a compaction."""
     log = segments(tmp_path / "source", {0: INSIDE}, clean=False, lines=lines)
-    producer_snapshots.write(log, 3, [entry(first_offset)], sync=False)
+    producer_snapshots.write(log, 3, packed([entry(first_offset)]), sync=False)
     (copy,) = adopt(data, tmp_path / "source")
     assert ends(copy) == ([(3, 9, 0, ABORT)] if is_open else [])
 
