@@ -107,19 +107,22 @@ def _finish_what_was_begun(directory: Path, names: dict[str, int]) -> dict[str, 
     replaced = _replaced_by(directory, names, swaps)  # before anything is changed
     useless = [name for name in changes if name.endswith(DELETED_FILE_SUFFIX)]
     useless += [name for name in names if name.endswith(TEMPORARY_SUFFIX)]
-    for name in [*useless, *begun, *cleaned]:
+    for name in [*begun, *cleaned]:
         file_operations.unlink(directory / name)
         del names[name]
-    if not swaps:
-        return names
     for name in replaced:
         logger.info("%s was replaced by a swap; removed", directory / name)
         file_operations.unlink(directory / name)
     for name in swaps:
         logger.info("%s: completed, as it was whole", directory / name)
         file_operations.rename(directory / name, directory / name.removesuffix(SWAP_SUFFIX))
-    file_operations.sync_directory(directory)
-    return _names(directory)
+    if swaps:
+        file_operations.sync_directory(directory)
+    # Last: until a swap is complete, they are asked whether it may take their place.
+    for name in useless:
+        file_operations.unlink(directory / name)
+        del names[name]
+    return _names(directory) if swaps else names
 
 
 # --- Swaps ----------------------------------------------------------------------------------------
@@ -148,14 +151,17 @@ class _Batch(NamedTuple):
 
 
 def _replaced_by(directory: Path, names: Mapping[str, int], swaps: Iterable[str]) -> list[str]:
-    """The files of the segments that begin within one of the swaps."""
-    there = [(name, segment.base_offset) for name in names if (segment := segment_name(name))]
-    bases = sorted(base for name, base in there if name.endswith(".log"))
+    """The files of the segments that begin within one of the swaps, in the order of offsets: where
+    a crash ends their removal, the last ones are left, which the next start may have to ask."""
+    there = sorted(
+        (segment.base_offset, name) for name in names if (segment := segment_name(name))
+    )
+    bases = [base for base, name in there if name.endswith(".log")]
     replaced: set[int] = set()
     for name in swaps:
         if name.endswith(f".log{SWAP_SUFFIX}"):
             replaced.update(_replaced_by_one(directory, name, names, bases))
-    return [name for name, base in there if base in replaced]
+    return [name for base, name in there if base in replaced]
 
 
 def _replaced_by_one(
@@ -171,11 +177,25 @@ def _replaced_by_one(
     replaced = [base for base in bases if first <= base < end]
     if last is not None and replaced and replaced[-1] >= max(before, first + 1):
         # Only the last batch says so.
-        original = f"{replaced[-1]:020d}.log"
-        found = _batches(directory / original, names[original])
-        if not any(last.may_be_left_of(batch) for batch in found):
-            raise _refused(path, f"{original} has no batch like its last one, at {last.position}")
+        originals = _originals_of(names, last.base_offset)
+        found = (each for one in originals for each in _batches(directory / one, names[one]))
+        if replaced[-1] > last.base_offset or not any(map(last.may_be_left_of, found)):
+            had = " and ".join(originals) or "no segment"
+            raise _refused(path, f"{had} has no batch like its last one, at {last.position}")
     return replaced
+
+
+def _originals_of(names: Mapping[str, int], offset: int) -> list[str]:
+    """The files of the last segment that begins at or below an offset. It may have given its name
+    up already: the originals of a swap do that one after the other."""
+    segments = {
+        (segment.base_offset, name)
+        for name in names
+        if (segment := segment_name(name.removesuffix(DELETED_FILE_SUFFIX)))
+        and segment.kind == "log" and segment.base_offset <= offset
+    }  # fmt: skip
+    newest = max((base for base, _ in segments), default=-1)
+    return sorted(name for base, name in segments if base == newest)
 
 
 def _batches(path: Path, size_bytes: int) -> Iterator[_Batch]:

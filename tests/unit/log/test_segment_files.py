@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.looking._tools import crc32c
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support.record_batches import Record, build_batch
 from tests.unit.log.conftest import OpenLog
 from tests.unit.log.test_recovery import stored
@@ -45,6 +48,47 @@ def test_a_swap_takes_the_place_of_all_that_it_holds(open_log: OpenLog, clean: b
     assert stored(open_log(clean=clean)) == list(range(20))
     assert sorted(path.glob("*.log")) == [*files[:3], *files[4:]]
     assert not list(path.glob("*.swap"))
+
+
+def with_swap_of_three(path: Path, files: list[Path], gone: int) -> None:
+    """Of segments 1 to 3, of which one batch stays; so many of them have given their names up, the
+    last ones first."""
+    *_, last = batches_in(files[3])
+    put_swap(files, [last])
+    for suffix in (".index", ".timeindex"):
+        files[1].with_name(files[1].stem + suffix + ".swap").touch()
+    for file in files[4 - gone : 4]:
+        for suffix in (".log", ".index", ".timeindex"):
+            source = file.with_suffix(suffix)
+            source.rename(source.with_name(source.name + ".deleted"))
+
+
+LEFT = [0, 1, 2, 3, 15, 16, 17, 18, 19]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("gone", range(4))
+def test_a_swap_is_completed_wherever_a_crash_has_ended_it(
+    open_log: OpenLog, gone: int, clean: bool
+) -> None:
+    path, files = segments_for_swap(open_log)
+    with_swap_of_three(path, files, gone)
+    assert stored(open_log(clean=clean)) == LEFT
+    assert sorted(path.glob("*.log")) == [*files[:2], files[4]]
+    assert not [each for each in path.iterdir() if each.suffix in (".swap", ".deleted")]
+
+
+@pytest.mark.parametrize("gone", range(4))
+@pytest.mark.parametrize("nth", range(1, 20))
+def test_a_start_that_completes_a_swap_is_ended_itself(
+    open_log: OpenLog, gone: int, nth: int
+) -> None:
+    path, files = segments_for_swap(open_log)
+    with_swap_of_three(path, files, gone)
+    fault = Fault(("unlink", "rename"), path.name, nth=nth, times=FOREVER, error=errno.EIO)
+    with FileFaults(fault), suppress(OSError, KafkaError):
+        open_log(clean=False).close()
+    assert stored(open_log(clean=False)) == LEFT
 
 
 def contents(path: Path) -> dict[str, bytes]:
