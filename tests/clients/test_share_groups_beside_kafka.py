@@ -122,7 +122,21 @@ def said(ran: Any, bootstrap: str) -> tuple[int, list[list[str]]]:
     gone."""
     text = (ran.stdout + ran.stderr).decode().replace(bootstrap, "BROKER")
     lines = [OWN.sub("OWN", line).split() for line in text.splitlines() if not OTHERS.match(line)]
-    return ran.returncode, [line for line in lines if line and line[0] != "at"]
+    lines = [line for line in lines if line and line[0] != "at"]
+    hide_epochs(lines)
+    return ran.returncode, lines
+
+
+def hide_epochs(lines: list[list[str]]) -> None:
+    """How often a group has changed by now depends on how many of its partitions were initialized
+    at once."""
+    epochs: list[int] = []
+    for line in lines:
+        if line[0] == "GROUP":
+            epochs = [at for at, title in enumerate(line) if title.endswith("EPOCH")]
+        for at in epochs:
+            if at < len(line) and line[at].isdigit():
+                line[at] = "EPOCH"
 
 
 def column(lines: list[list[str]], title: str) -> list[str]:

@@ -153,9 +153,7 @@ class _Batch(NamedTuple):
 def _replaced_by(directory: Path, names: Mapping[str, int], swaps: Iterable[str]) -> list[str]:
     """The files of the segments that begin within one of the swaps, in the order of offsets: where
     a crash ends their removal, the last ones are left, which the next start may have to ask."""
-    there = sorted(
-        (segment.base_offset, name) for name in names if (segment := segment_name(name))
-    )
+    there = sorted((segment.base_offset, name) for name in names if (segment := segment_name(name)))
     bases = [base for base, name in there if name.endswith(".log")]
     replaced: set[int] = set()
     for name in swaps:
