@@ -98,16 +98,16 @@ def _remove_steps(path: Path) -> Iterator[None]:
         _unlink(path)
         yield
         return
-    for entry in file_operations.list_directory(path):
-        if entry.is_dir(follow_symlinks=False):
-            yield from _remove_steps(Path(entry.path))
-        else:
-            _unlink(Path(entry.path))
-            yield
-    os.rmdir(path)
+    with suppress(FileNotFoundError):  # another program has removed the directory
+        for entry in file_operations.list_directory(path):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _remove_steps(Path(entry.path))
+            else:
+                _unlink(Path(entry.path))
+                yield
+        os.rmdir(path)
 
 
 def _unlink(path: Path) -> None:
-    """Another program may have removed it."""
     with suppress(FileNotFoundError):
         file_operations.unlink(path)

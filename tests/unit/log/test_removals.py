@@ -72,3 +72,18 @@ def test_a_file_that_another_has_removed_leaves_no_directory(tmp_path: Path) -> 
         left.unlink()
     list(steps)
     assert not deleted.exists()
+
+
+def test_a_directory_that_another_has_removed_meanwhile_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deleted = tmp_path / "t-0.deleted"
+    deleted.mkdir()
+    (deleted / "1").touch()
+    removals = Removals(ManualClock(), 0)
+    removals.schedule(deleted)
+    steps = removals.remove_due()
+    next(steps)
+    deleted.rmdir()
+    list(steps)
+    assert not len(removals) and not caplog.text
