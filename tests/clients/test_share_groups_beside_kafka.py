@@ -128,15 +128,16 @@ def said(ran: Any, bootstrap: str) -> tuple[int, list[list[str]]]:
 
 
 def hide_epochs(lines: list[list[str]]) -> None:
-    """How often a group has changed by now depends on how many of its partitions were initialized
-    at once."""
+    """Which of a line's epochs are equal, and not their numbers: on a busy machine the group that
+    has a member was once at 4 here and at 3 there."""
     epochs: list[int] = []
     for line in lines:
         if line[0] == "GROUP":
             epochs = [at for at, title in enumerate(line) if title.endswith("EPOCH")]
+        names: dict[str, str] = {}
         for at in epochs:
             if at < len(line) and line[at].isdigit():
-                line[at] = "EPOCH"
+                line[at] = names.setdefault(line[at], f"EPOCH {len(names)}")
 
 
 def column(lines: list[list[str]], title: str) -> list[str]:
