@@ -5,8 +5,8 @@ end joins the next line to it, without that one's leading white space; before u 
 digits it is a UTF-16 unit; before t, n, r and f a control character; before anything else that
 character. The key ends at the first =, : or white space without a backslash.
 
-Source: the documentation of java.util.Properties (load, store). A library that reads it brings XML
-and HTTP with it, 3.4 MB of memory that each broker would keep; the tests compare with that library.
+Source: the documentation of java.util.Properties (load, store). The library javaproperties imports
+XML and HTTP, which each broker would keep in memory; the tests compare with it.
 """
 
 from __future__ import annotations
